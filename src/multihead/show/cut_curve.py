@@ -43,8 +43,7 @@ def cut_curve(
     Three documents of four choose heads and are fitted to, the fourth judges. Cut models of the first method are
     timed beside the original.
     """
-    held_out = list(documents[EVERY - 1 :: EVERY])
-    fit = [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1]
+    fit, held_out = split_documents(documents)
     if not fit or not held_out:
         raise MultiheadError(f"a curve needs at least {EVERY} documents, one of which judges, got {len(documents)}")
     details: dict[tuple[str, float], CurvePoint] = {}
@@ -70,6 +69,11 @@ def cut_curve(
     warned = dict.fromkeys(str(w.message) for w in caught)
     made = quality_curve(found, details, limit=limit)
     return replace(made, fitted=len(fit), notes=(*made.notes, *(f"curve: {note}" for note in warned)))
+
+
+def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """The documents that a curve fits to, and every fourth one, which judges."""
+    return [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1], list(documents[EVERY - 1 :: EVERY])
 
 
 def quality_curve(

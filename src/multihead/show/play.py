@@ -11,6 +11,8 @@ from typing import Any
 import torch
 
 from multihead import __version__
+from multihead._base.arguments import check_path
+from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
 from multihead.show.kind_texts import label_of
@@ -25,17 +27,18 @@ INLINE_HEIGHT = 900
 """Pixels of the page inside a notebook."""
 
 
-def play(path: str | Path | None = None) -> PlayPage:
+def play(path: str | Path | None = None, *, force: bool = False) -> PlayPage:
     """Return the embedded model as one page that runs it: type words, switch heads off, follow every number.
 
     Args:
         path: the HTML file to write; if None, none is written.
+        force: overwrite an existing file.
 
     Returns:
         A `PlayPage`, which shows inline in a notebook: `page.html()`, `page.save(path)`.
 
     Raises:
-        MultiheadError: if the file cannot be written.
+        MultiheadError: if the file exists or cannot be written.
 
     >>> import multihead as mh
     >>> len(mh.play().html()) < 1.5e6  # one page, without network
@@ -43,6 +46,9 @@ def play(path: str | Path | None = None) -> PlayPage:
     """
     page = PlayPage()
     if path is not None:
+        check_path("path", path, hint="path='play.html'")
+        check_new(Path(path), force)
+        check_writable(Path(path), least=2e6)
         page.save(path)
     return page
 
