@@ -60,13 +60,12 @@ def run(options: ReportOptions) -> int:
     from multihead.corpus.stopping import sigterm_as_interrupt
 
     reading = Reading.of(options)
-    cut = METHODS if options.curve else ()
-    measured, estimate = reading.estimate(cut=cut)
-    options.say(measured)
-    options.say(f"{estimate}; Ctrl-C writes what is finished")
     with sigterm_as_interrupt() as received:
         report = reading.report(
-            path=options.out, heads=names(options.heads) or None, windows=options.windows, cut=cut
+            path=options.out,
+            heads=names(options.heads) or None,
+            windows=options.windows,
+            cut=METHODS if options.curve else (),
         )
     written = options.out.stat().st_size
     data = {**report.to_json(), "page": str(options.out), "bytes": written}

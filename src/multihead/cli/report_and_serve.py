@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from multihead._base.plural import plural
 from multihead.cli.options import BatchOptions, LoadOptions, QuietOptions, TextOptions, names, option, positional
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import IMPORTANCE, PARTS
 from multihead.sources.pretrained import SOURCES, check_source, default_source
 
 if TYPE_CHECKING:
-    from multihead.corpus.documents import CachedCorpus, Documents
+    from multihead.corpus.documents import Documents
     from multihead.show.report import Report
     from multihead.sources.pretrained import Pretrained
 
@@ -60,14 +59,11 @@ class Reading:
     source: str
     loaded: Pretrained
     documents: Documents
-    corpus: CachedCorpus
-    """the documents, tokenized once for the estimate and the report"""
     shown: list[str] | None
 
     @staticmethod
     def of(options: PageOptions) -> Reading:
         """Read texts, load the model, and open its documents, in this order: the cheap checks first."""
-        from multihead.corpus.documents import CachedCorpus
         from multihead.corpus.language import LOOKED_AT, check_language
         from multihead.corpus.read import read_text
 
@@ -81,21 +77,7 @@ class Reading:
         if not shown and not options.corpus and options.ids is None:
             sample = [document for document in documents if isinstance(document, str)]
             shown = [sample[index] for index in SHOWN if index < len(sample)]
-        batches = options.arguments(BatchOptions)
-        corpus = CachedCorpus(loaded.model, documents, tokenizer=loaded.tokenizer, **batches)
-        return Reading(options, source, loaded, documents, corpus, shown or None)
-
-    def estimate(self, *, cut: Sequence[str] = ()) -> list[str]:
-        """What is measured, about how long that takes, and with about how much memory."""
-        from multihead.model.find_sites import find_sites
-        from multihead.show.report_estimate import report_estimate
-
-        sites, parts = find_sites(self.loaded.model, self.corpus.first().inputs), self.options.parts
-        estimate = report_estimate(
-            self.loaded.model, self.corpus, parts=parts, importance=self.options.importance, cut=cut, sites=sites
-        )
-        documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
-        return [f"{self.loaded.summary(sites)}; {documents}; {', '.join(('maps', *parts))}", str(estimate)]
+        return Reading(options, source, loaded, documents, shown or None)
 
     def report(self, **arguments: Any) -> Report:
         """Measure the parts."""
@@ -103,7 +85,8 @@ class Reading:
 
         return report(
             self.loaded.model,
-            self.corpus,
+            self.documents,
+            tokenizer=self.loaded.tokenizer,
             text=self.shown,
             name=self.loaded.name,
             corpus_name=self.documents.name,
@@ -111,5 +94,7 @@ class Reading:
             importance=self.options.importance,
             seed=self.options.seed,
             progress=not self.options.quiet,
+            say=self.options.say,
+            **self.options.arguments(BatchOptions),
             **arguments,
         )

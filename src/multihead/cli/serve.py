@@ -49,7 +49,8 @@ class ServeOptions(PageOptions, title="the server"):
             try:
                 probe.bind((HOST, self.port))
             except OSError as error:
-                raise _unusable(self.port, error) from error
+                message = f"--port {self.port} cannot be used: {error.strerror}"
+                raise MultiheadError(message, hint="omit --port") from error
 
 
 OPTIONS = ServeOptions
@@ -63,15 +64,10 @@ def run(options: ServeOptions) -> int:
     reading = Reading.of(options)
     model, tokenizer = reading.loaded
     store = MapStore(model, tokenizer, max_tokens=window_length(model, options.context))
-    for line in reading.estimate():
-        options.say(line)
     report = reading.report(maps=store.add)
     if report.stopped:
         raise KeyboardInterrupt
-    try:
-        server = Server(store, lambda: replace(report, texts=store.texts).html(served=True), options.port)
-    except OSError as error:
-        raise _unusable(options.port, error) from error
+    server = Server(store, lambda: replace(report, texts=store.texts).html(served=True), options.port)
     with server, redirect_file(server.address) if options.open else nullcontext() as redirect:
         for text in report.notes:
             options.say(f"note: {text}")
@@ -85,7 +81,3 @@ def run(options: ServeOptions) -> int:
         except KeyboardInterrupt:
             options.say("ended")
     return 0
-
-
-def _unusable(port: int, error: OSError) -> MultiheadError:
-    return MultiheadError(f"--port {port} cannot be used: {error.strerror}", hint="omit --port")

@@ -15,7 +15,6 @@ from multihead._base.arguments import check_path
 from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
-from multihead.show.kind_texts import label_of
 from multihead.show.page_file import fill_page, page_part, save_page
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.embedded import embedded
@@ -127,7 +126,7 @@ def _page_card() -> dict[str, Any]:
     kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {
         "kinds": kinds,
-        "labels": {head: label_of(kind) for head, kind in kinds.items()},
+        "labels": kinds,
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],
