@@ -115,7 +115,7 @@ def _settings(one: Field[Any]) -> dict[str, Any]:
     settings: dict[str, Any] = {"default": argparse.SUPPRESS}
     if one.metadata["flags"] is not None:
         settings["dest"] = one.name
-        if default not in (None, ()) and not isinstance(default, bool):
+        if default not in (MISSING, None, ()) and not isinstance(default, bool):
             text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
     if isinstance(default, bool):
         settings["action"] = argparse.BooleanOptionalAction if default else "store_true"

@@ -223,7 +223,7 @@ def cost(
     dtype: str | torch.dtype = "bf16",
     causal: bool | None = None,
 ) -> Cost:
-    """Count parameters, FLOPs and bytes, for a known name, a config, a module or sizes; arguments as of `mh.cost`."""
+    """Count parameters, FLOPs and bytes for a name, a config, a module or sizes; arguments as of `mh.cost`."""
     subject = _subject(model)
     name, specs = subject.name, subject.specs
     check_instance("causal", causal, bool | None, "True, False or None", hint="causal=True")
