@@ -75,6 +75,7 @@ def test_an_option_is_an_argument_with_the_same_default(
 @dataclass(frozen=True, kw_only=True)
 class Some(Options, title="some"):
     file: str | None = positional("a file", default=None)
+    out: str = option(MISSING, "the folder", required=True)
     count: int = option(3, "how many", least=1, metavar="N")
     share: float | None = option(None, "10% of it", type=float, least=0)
     names: tuple[str, ...] = option((), "names")
@@ -85,21 +86,22 @@ class Some(Options, title="some"):
 def parsed(*words: str) -> Some:
     parser = ArgumentParser()
     Some.add(parser)
-    return Some.of(parser.parse_args(words))
+    return Some.of(parser.parse_args(["--out", "x", *words]))
 
 
 def test_what_is_typed_and_what_is_not() -> None:
-    assert parsed() == Some()
+    assert parsed() == Some(out="x")
     assert parsed("--count", "5", "--share", "0.5", "--names", "a", "--names", "b", "--fast", "--no-safe") == Some(
-        count=5, share=0.5, names=("a", "b"), fast=True, safe=False
+        out="x", count=5, share=0.5, names=("a", "b"), fast=True, safe=False
     )
-    assert parsed("x", "--fast") == Some(file="x", fast=True)
-    assert parsed("x", "--fast").typed == {"file", "fast"}
+    assert parsed("x", "--fast") == Some(out="x", file="x", fast=True)
+    assert parsed("x", "--fast").typed == {"out", "file", "fast"}
     parser = ArgumentParser()
     Some.add(parser)
-    assert vars(parser.parse_args(["--fast"])) == {"fast": True}, "only what was typed"
+    assert vars(parser.parse_args(["--out", "x", "--fast"])) == {"out": "x", "fast": True}, "only what was typed"
     assert "how many (default: 3)" in parser.format_help()
     assert "10% of it" in parser.format_help()
+    assert "the folder\n" in parser.format_help(), "a required option has no default"
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def report(
     >>> report.card
     '139 k parameters · 3 layers × 4 heads · 12 kv heads · 576 tokens in 8 documents'
     >>> report.findings[0].text
-    '8 of 12 heads pick keys that fit the query; layer 0 looks at certain distances, whatever the words.'
+    '5 of 12 heads pick keys that fit the query (3 more in part); layer 0 looks at certain distances...'
     """
     check_model(model)
     parts = _check_choices("part", parts, PARTS)
