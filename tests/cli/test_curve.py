@@ -38,7 +38,7 @@ def test_a_picture_a_table_and_what_comes_next(multihead: Multihead, given: Fold
     assert [line.split()[:3] for line in said.out.splitlines()[2:4]] == [["5", "of", "6"], ["3", "of", "6"]]
     again = multihead(*words, "-o", out)
     assert again.code == 2
-    assert "curve.png exists\n\nhint: --force overwrites it" in again.err
+    assert "curve.png exists already\n\nhint: --force overwrites it" in again.err
 
 
 def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_path: Path) -> None:

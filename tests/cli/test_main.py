@@ -55,7 +55,7 @@ def test_the_module_runs_and_says_its_version() -> None:
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_is_there(command: str, multihead: Multihead) -> None:
     home = importlib.import_module(f"multihead.cli.{command}")
-    assert callable(home.add)
+    assert home.OPTIONS.__doc__
     assert callable(home.run)
     said = multihead(command, "--help")
     assert said.code == 0
@@ -111,7 +111,8 @@ def test_misspelt_words_get_a_suggestion(multihead: Multihead, words: tuple[str,
 def completed(*words: str) -> list[str]:
     """What bash offers after these words, the last of which is being typed."""
     script = f"""
-source <({sys.executable} -m multihead completion bash)
+multihead() {{ {sys.executable} -m multihead "$@"; }}
+source <(multihead completion bash)
 COMP_WORDS=({shlex.join(words)}); COMP_CWORD={len(words) - 1}
 complete -p multihead >&2
 _multihead
@@ -132,13 +133,25 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert completed("multihead", "measure", "--importance", "a") == ["ablation", "all"]
     assert completed("multihead", "completion", "f") == ["fish"]
 
+    assert completed("multihead", "measure", "--corpus", "") == [], "bash then offers files"
+    assert completed("multihead", "fly", "") == []
 
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_every_option_is_in_the_script(shell: str, multihead: Multihead) -> None:
-    said = multihead("completion", shell)
-    assert (said.code, said.err) == (0, "")
-    for words in (*COMMANDS, *("rank-timeout", "held-out", "calibration", "context", "no-kinds")):
-        assert words in said.out
+
+@pytest.mark.parametrize(("shell", "mark"), [("bash", None), ("zsh", ":"), ("fish", "\t")])
+def test_every_option_is_completed(shell: str, mark: str | None, multihead: Multihead) -> None:
+    script = multihead("completion", shell)
+    assert (script.code, script.err) == (0, "")
+    assert f"completion {shell}" in script.out, "the script asks the command"
+    for line, words in {
+        ("multihead",): [*COMMANDS],
+        ("multihead", "measure", "x"): ["--rank-timeout", "--no-kinds", "--out", "-o"],
+        ("multihead", "check"): ["--held-out", "--fail-if"],
+        ("multihead", "prune", "--method"): ["obs", "fisher", "random"],
+    }.items():
+        offered = multihead("completion", shell, *line).out.splitlines()
+        names = [word.partition(mark)[0] if mark else word for word in offered]
+        assert set(words) <= set(names)
+        assert all(" " not in name for name in names)
 
 
 class Boom(RuntimeError):

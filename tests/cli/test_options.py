@@ -6,18 +6,19 @@ import inspect
 from argparse import ArgumentParser
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
+from inspect import get_annotations
 from typing import Any
 
 import pytest
 
 import multihead as mh
 from multihead.cli.check import CheckOptions
-from multihead.cli.curve import CurveOptions
 from multihead.cli.group import GroupOptions
-from multihead.cli.measure import MeasureOptions, RunOptions
-from multihead.cli.options import BatchOptions, FileOptions, ModelOptions, Options, TextOptions, option
+from multihead.cli.measure import PartOptions, RunOptions
+from multihead.cli.options import BatchOptions, FileOptions, LoadOptions, Options, TextOptions, option, positional
 from multihead.cli.prune import PruneOptions
-from multihead.cli.theory import TheoryOptions
+from multihead.cli.prune_and_group import FitOptions
+from multihead.cli.theory import StatementOptions
 from multihead.corpus.documents import Corpus
 from multihead.corpus.read import read_documents
 from multihead.edit.check.curve import curve
@@ -25,13 +26,10 @@ from multihead.errors import MultiheadError
 
 # Options whose value is translated, and those of output.
 TRANSLATED = {
-    "json",
-    "quiet",
-    "fail_if",
+    "cut",
     "kinds",
     "similarity",
     "importance",
-    "at",
     "method",
     "no_refit",
     "out",
@@ -42,7 +40,7 @@ TRANSLATED = {
 @pytest.mark.parametrize(
     ("options", "function"),
     [
-        (ModelOptions, mh.load_pretrained),
+        (LoadOptions, mh.load_pretrained),
         (TextOptions, read_documents),
         (FileOptions, read_documents),
         (BatchOptions, Corpus.__init__),
@@ -52,13 +50,13 @@ TRANSLATED = {
         (BatchOptions, mh.similarity),
         (BatchOptions, mh.report),
         (BatchOptions, mh.check),
-        (MeasureOptions, mh.measure),
+        (PartOptions, mh.measure),
         (RunOptions, mh.measure),
         (PruneOptions, mh.plan),
         (GroupOptions, mh.plan),
         (CheckOptions, mh.check),
-        (CurveOptions, curve),
-        (TheoryOptions, mh.theory),
+        (FitOptions, curve),
+        (StatementOptions, mh.theory),
     ],
 )
 def test_an_option_is_an_argument_with_the_same_default(
@@ -66,7 +64,7 @@ def test_an_option_is_an_argument_with_the_same_default(
 ) -> None:
     parameters = inspect.signature(function).parameters
     for one in fields(options):  # type: ignore[arg-type]
-        if one.name in TRANSLATED:
+        if one.name in TRANSLATED or one.name not in get_annotations(options):
             continue
         assert one.name in parameters, one.name
         default = one.default if one.default is not MISSING else None
@@ -74,8 +72,10 @@ def test_an_option_is_an_argument_with_the_same_default(
         assert default == expected or (default == () and expected in (None, ())), one.name
 
 
-@dataclass(frozen=True)
-class Some(Options):
+@dataclass(frozen=True, kw_only=True)
+class Some(Options, title="some"):
+    file: str | None = positional("a file", default=None)
+    out: str = option(MISSING, "the folder", required=True)
     count: int = option(3, "how many", least=1, metavar="N")
     share: float | None = option(None, "10% of it", type=float, least=0)
     names: tuple[str, ...] = option((), "names")
@@ -85,20 +85,23 @@ class Some(Options):
 
 def parsed(*words: str) -> Some:
     parser = ArgumentParser()
-    Some.add(parser, "some")
-    return Some.of(parser.parse_args(words))
+    Some.add(parser)
+    return Some.of(parser.parse_args(["--out", "x", *words]))
 
 
 def test_what_is_typed_and_what_is_not() -> None:
-    assert parsed() == Some()
+    assert parsed() == Some(out="x")
     assert parsed("--count", "5", "--share", "0.5", "--names", "a", "--names", "b", "--fast", "--no-safe") == Some(
-        5, 0.5, ("a", "b"), True, False
+        out="x", count=5, share=0.5, names=("a", "b"), fast=True, safe=False
     )
+    assert parsed("x", "--fast") == Some(out="x", file="x", fast=True)
+    assert parsed("x", "--fast").typed == {"out", "file", "fast"}
     parser = ArgumentParser()
     Some.add(parser)
-    assert vars(parser.parse_args(["--fast"])) == {"fast": True}, "only what was typed"
+    assert vars(parser.parse_args(["--out", "x", "--fast"])) == {"out": "x", "fast": True}, "only what was typed"
     assert "how many (default: 3)" in parser.format_help()
     assert "10% of it" in parser.format_help()
+    assert "the folder\n" in parser.format_help(), "a required option has no default"
 
 
 @pytest.mark.parametrize(

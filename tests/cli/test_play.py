@@ -34,7 +34,17 @@ def test_it_overwrites_only_with_force(multihead: Multihead, tmp_path: Path) -> 
     assert file.stat().st_size > 3e5
 
 
+def test_python_overwrites_only_with_force(tmp_path: Path) -> None:
+    file = tmp_path / "play.html"
+    file.write_text("mine", encoding="utf-8")
+    with pytest.raises(MultiheadError, match="exists already"):
+        mh.play(file)
+    assert file.read_text(encoding="utf-8") == "mine"
+    mh.play(file, force=True)
+    assert file.stat().st_size > 3e5
+
+
 def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
-    with pytest.raises(MultiheadError, match="cannot be written to"):
+    with pytest.raises(MultiheadError, match="is a file, so"):
         mh.play(tmp_path / "file" / "play.html")

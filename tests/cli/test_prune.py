@@ -11,7 +11,7 @@ import torch
 
 import multihead as mh
 from cli.conftest import Folders, Said
-from multihead.cli.options import ModelOptions
+from multihead.cli.options import LoadOptions
 
 Multihead = Callable[..., Said]
 
@@ -205,7 +205,7 @@ def test_values_are_checked_before_the_model_is_loaded(
     multihead: Multihead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], line: str
 ) -> None:
     """A large model takes minutes to load."""
-    monkeypatch.setattr(ModelOptions, "load", None)
+    monkeypatch.setattr(LoadOptions, "load", None)
     (tmp_path / "plan.json").write_text("{")
     words = tuple(str(tmp_path / "plan.json") if word == "damaged" else word for word in words)
     said = multihead("prune", "embedded", *words, "-o", tmp_path / "x")

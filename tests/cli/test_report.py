@@ -62,7 +62,7 @@ def test_page_and_summary(multihead: Multihead, given: Folders, tmp_path: Path) 
     assert said.code == 0, said.err
     assert "2 layers × 3 heads" in said.out
     assert "•" in said.out
-    assert "mean importance" in said.out
+    assert "mean importance (by ablation)" in said.out
     assert "\x1b" not in said.out, "no colours in a pipe"
     assert re.search(r"about \d+ s, about \d+ MB of memory", said.err)
     assert f"{page}: " in said.err

@@ -62,7 +62,7 @@ def test_the_grid_of_shares_comes_first(multihead: Multihead, tmp_path: Path) ->
     lines = [line.rstrip() for line in multihead("show", tmp_path / "run").out.splitlines()]
     assert lines[:3] == ["      0  1", "  L0  p  wm", "  L1  ."]
     assert [line[:16] for line in lines[3:8]] == [
-        f"  {share.letter}  {share.name:8}  {count}" for share, count in zip(SHARES, (0, 0, 1, 1, 1), strict=True)
+        f"  {share.letter}  {share.name:8}  {count}" for share, count in zip(SHARES, (0, 0, 1, 0, 0), strict=True)
     ]
     assert all(share.meaning in line for share, line in zip(SHARES, lines[3:8], strict=True))
     assert "  L0  p  wm" not in multihead("show", tmp_path / "run", "--top", 1).out, "only of all heads"

@@ -61,7 +61,7 @@ def test_layers_in_which_one_share_leads() -> None:
     columns |= {name: torch.full((4,), 0.2) for name in ("spread", "rest", "position", "word", "match")}
     shares = HeadTable(HEADS, columns, {name: Meaning("", "") for name in columns})
     text = findings(table(["first"] * 4).join(shares), None, None)[0].text
-    assert text.startswith("2 of 4 heads")
+    assert text.startswith("One of 4 heads")
     assert "layer 1 picks words" in text or "in layer 1" in text
 
 
@@ -252,7 +252,10 @@ def shares_table(leading: list[str], names: tuple[str, ...] = HEADS) -> HeadTabl
 
 def test_shares_by_layer() -> None:
     said = findings(shares_table(["position", "match", "word", "word + match"]), None, None)[0]
-    assert said.text == "2 of 4 heads pick keys that fit the query; layer 1 picks words, whatever the query."
+    assert (
+        said.text
+        == "One of 4 heads picks keys that fit the query (1 more in part); layer 1 picks words, whatever the query."
+    )
     assert said.link == "#view=heads&share=match"
     same = findings(shares_table(["position", "match", "word", "word"]), None, None)[0]
     assert same.text == "2 of 4 heads pick words, whatever the query, above all in layer 1."
@@ -260,7 +263,7 @@ def test_shares_by_layer() -> None:
     several = findings(shares_table(["word", "rest"] + ["word"] * 4, names), None, None)[0]
     assert several.text.endswith("above all in encoder layers 1 and 2.")
     none = findings(shares_table(["position", "match", "", "word + position"]), None, None)[0]
-    assert none.text == "2 of 4 heads look at certain distances, whatever the words."
+    assert none.text == "One of 4 heads looks at certain distances, whatever the words (1 more in part)."
 
 
 def test_heads_named_by_a_share_are_counted_together() -> None:

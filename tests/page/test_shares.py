@@ -99,7 +99,7 @@ def test_the_legend_explains_and_selects(shared: Path, opened: Open) -> None:
     expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H2", "L0H3"], ignore_case=False)
     assert "share=match" in shown.page.evaluate("location.hash")
     assert "2 heads in which match leads" in shown.text(".filter")
-    shown.click(".legend button:has-text('previous token')")
+    shown.click(".legend button:has-text('previous')")
     expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H0"])
     assert "share=" not in shown.page.evaluate("location.hash")
     shown.click("text=Show all heads")

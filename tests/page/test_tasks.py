@@ -24,7 +24,7 @@ def test_find_the_head_that_looks_at_the_previous_token(phone: bool, embedded: P
     heads = [name for name, kind in zip(table.heads, table["kind"], strict=True) if kind == "previous"]
     screen: dict[str, Any] = {"width": 360, "height": 740, "has_touch": True, "is_mobile": True} if phone else {}
     shown = opened(embedded.file, **screen)
-    shown.click(".legend button:has-text('previous token')")
+    shown.click(".legend button:has-text('previous')")
     rows = shown.page.locator("table.heads tbody th a")
     expect(rows).to_have_text(heads)
     rows.first.click()

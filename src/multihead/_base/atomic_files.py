@@ -48,6 +48,12 @@ def flush_to_disk(path: Path) -> None:
         os.close(handle)
 
 
+def check_new(path: Path, force: bool) -> None:
+    """Raise if there is a file that would be overwritten without `force`."""
+    if path.is_file() and not force:
+        raise MultiheadError(f"{path} exists already", hint="force=True overwrites it, or choose another path")
+
+
 def check_writable(path: Path, *, least: float = 20e6) -> None:
     """Raise unless a file can be written to `path` and its disk has `least` bytes left: before long work."""
     if path.is_dir():

@@ -211,6 +211,9 @@ RING_HOLE, RING_CENTRE = 0.64, 0.46
 """Diameters of a ring's hole, and of the disc in it that shows the leading shares, of the ring."""
 
 
+TWO_LEAD = "two lead"
+"""In legends: heads in which two parts lead."""
+
 Arc = tuple[float, float, str]
 """Start and end in turns, clockwise from the top, and the colour."""
 
@@ -279,8 +282,9 @@ class HeadGrid:
 
     @property
     def leading_counts(self) -> dict[str, int]:
-        """The number of heads in which each part leads, alone or with a second one."""
-        return {part: sum(part in leading for leading in self.leading) for part in self.parts}
+        """The number of heads in which each part leads alone, then of those in which two lead: they add up."""
+        counts = Counter(leading[0] if len(leading) == 1 else TWO_LEAD for leading in self.leading if leading)
+        return {part: counts[part] for part in (*self.parts, *([TWO_LEAD] if counts[TWO_LEAD] else []))}
 
     def heatmap(self) -> Heatmap:
         """The numbers of a head grid as a heatmap chart; with both signs, zero is in the middle of the ramp."""

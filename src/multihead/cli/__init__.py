@@ -1,7 +1,8 @@
 """`multihead COMMAND ...`: see, measure, compare and prune the heads of a model from a terminal.
 
-Every command is a module of this folder with `add(commands)`, which adds its arguments, and `run(args)`, which
-returns the exit code: 0 success, 1 a finding, 2 a failure. Only the module of the typed command is imported.
+Every command is a module of this folder with its `OPTIONS`, a class whose docstring describes the command, its
+`EXAMPLES`, and `run(options)`, which returns the exit code: 0 success, 1 a finding, 2 a failure. Only the module of
+the typed command is imported.
 """
 
 from __future__ import annotations
@@ -87,7 +88,9 @@ def parser(command: str | None = None) -> Parser:
     commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, line in COMMANDS.items():
         if name == command:
-            import_module(f"multihead.cli.{name}").add(commands)
+            module: Any = import_module(f"multihead.cli.{name}")
+            described = {"description": module.OPTIONS.__doc__, "epilog": module.EXAMPLES}
+            module.OPTIONS.add(commands.add_parser(name, help=line, **described))
         else:
             commands.add_parser(name, help=line)
     return top
@@ -132,9 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
-            code: int = (
-                _list_commands() if args is None else import_module(f"multihead.cli.{args.command}").run(args)
-            )
+            code = _list_commands() if args is None else _run(args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe has closed it: the exit code is that of SIGPIPE
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -148,6 +149,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         _print_error(_line(error, [] if args is None else command_parser(args.command).flags))
         return FAILURE
     return code
+
+
+def _run(args: argparse.Namespace) -> int:
+    """Check the options of a command, then run it."""
+    module: Any = import_module(f"multihead.cli.{args.command}")
+    options = module.OPTIONS.of(args)
+    options.check()
+    return module.run(options)
 
 
 def _list_commands() -> int:

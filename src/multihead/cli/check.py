@@ -2,34 +2,27 @@
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from multihead._base.plural import plural
 from multihead.cli.options import (
-    SAMPLE,
     BatchOptions,
     ConditionOptions,
-    FileOptions,
     HeldOutOptions,
     ModelOptions,
     OutputOptions,
-    add_command,
-    add_files,
-    add_model,
     option,
-    uses_sample,
+    positional,
 )
-from multihead.cli.output import print_findings, speaker, write, write_json
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import check_source
 
 if TYPE_CHECKING:
     from multihead.table.condition import Condition
 
-_EPILOG = """examples:
+EXAMPLES = """examples:
   multihead check minilm smaller/ --held-out held_out.txt
   multihead check path/to/model grouped/ --held-out held_out.txt --fail-if 'perplexity:relative>5%'
 
@@ -40,62 +33,46 @@ conditions (exit 1 if one is met):
   parameters:relative<10%    fewer than 10 % of the parameters are removed; also attention_parameters, heads,
                              kv_heads, kv_bytes
 
-Use text that the cut was not fitted to. Speed depends on the machine and on its other work."""
+Use text that the cut was not fitted to: without --held-out, a small sample stands in for it. Speed depends on the
+machine and on its other work."""
 
 
-@dataclass(frozen=True)
-class CheckOptions(OutputOptions, ConditionOptions):
-    """Of `multihead.check`."""
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions(ModelOptions, HeldOutOptions, ConditionOptions, OutputOptions, title="the check"):
+    """Compare a model with its cut copy: parameters, KV cache, quality on held-out text, speed."""
 
+    cut: str = positional("the cut copy: a folder written by multihead prune or group, or any model", metavar="CUT")
     rounds: int = option(15, "rounds of timing; 0 skips it", least=0, metavar="N")
 
-
-def add(commands: Any) -> None:
-    """Add `multihead check` to the commands."""
-    parser = add_command(
-        commands,
-        "check",
-        "Compare a model with its cut copy: parameters, KV cache, quality on held-out text, speed.",
-        _EPILOG,
-    )
-    add_model(parser)
-    parser.add_argument(
-        "cut", metavar="CUT", help="the cut copy: a folder written by multihead prune or group, or any model"
-    )
-    add_files(parser, HeldOutOptions, f"held-out text ({SAMPLE})")
-    CheckOptions.add(parser, "the check")
+    def check(self) -> None:
+        super().check()
+        check_source(self.cut)
 
 
-def run(args: argparse.Namespace) -> int:
+OPTIONS = CheckOptions
+
+
+def run(options: CheckOptions) -> int:
     """Run `multihead check`: compare a model with its cut copy."""
-    options, files, batches = CheckOptions.of(args), FileOptions.of(args), BatchOptions.of(args)
-    held_out = HeldOutOptions.of(args).held_out
-    for source in (args.model, args.cut):  # both, before one is loaded
-        check_source(source)
     from multihead.corpus.language import check_language
     from multihead.edit.check.check import check, check_estimate
     from multihead.edit.check.metrics import METRICS
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
     conditions = [_condition(text, measured) for text in options.fail_if]  # before the work
-    model, call = ModelOptions.of(args), "mh.check(model, small, {})"
-    before, after = model.load(args.model, call), model.load(args.cut, call)
-    documents = files.documents(before, corpus=held_out)
+    before, after = (options.load(name, "mh.check(model, small, {})") for name in (options.model, options.cut))
+    documents = options.documents(before, corpus=options.held_out)
     check_language(before.tokenizer, documents, "the text")
-    say = speaker(options.quiet)
-    say(f"{before.summary()}; {after.summary()}; {documents.name}: {plural(documents.count, 'document')}")
-    if uses_sample(before, held_out, files):
-        say("note: without --held-out a small sample of English stands in for your held-out text")
-    data = {"tokenizer": before.tokenizer, "rounds": options.rounds, **batches.arguments()}
-    say(str(check_estimate(before.model, after.model, documents, **data)))
+    read = f"{documents.name}: {plural(documents.count, 'document')}"
+    options.say(f"{before.summary()}; {after.summary()}; {read}")
+    if options.is_sample(before, options.held_out):
+        options.say("note: without --held-out a small sample of English stands in for your held-out text")
+    data = {"tokenizer": before.tokenizer, "rounds": options.rounds, **options.arguments(BatchOptions)}
+    options.say(str(check_estimate(before.model, after.model, documents, **data)))
     report = check(before.model, after.model, documents, progress=not options.quiet, **data)
     findings = report.findings(conditions)
-    if options.json:
-        write_json(report.plain() | {"findings": findings})
-    else:
-        write(str(report))
-        print_findings(findings, conditions)
-    return 1 if findings else 0
+    options.print(str(report), report.plain() | {"findings": findings}, markup=False, soft_wrap=True)
+    return options.exit_code(findings)
 
 
 def _condition(text: str, measured: Sequence[str]) -> Condition:

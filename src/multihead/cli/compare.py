@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from multihead.cli.options import ConditionOptions, add_command, option
-from multihead.cli.output import note, out, print_findings, write_json
+from multihead.cli.options import ConditionOptions, option, positional
+from multihead.cli.output import note
 
-_EPILOG = """examples:
-  multihead compare before after                             # what changed most
+EXAMPLES = """examples:
+  multihead compare before after                             # the largest changes
   multihead compare before after --fail-if 'entropy>0.1'     # a gate for CI
   multihead compare before after --fail-if kind:changed --json
 
@@ -25,44 +23,30 @@ A value that only one side has meets every condition on its column, because it c
 side has are a finding too, unless --allow-missing. Without --fail-if nothing is a finding."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CompareOptions(ConditionOptions):
-    """Of `multihead.HeadTable.compare`."""
+    """Compare two tables of heads, of two checkpoints or of two models: B against A."""
 
+    before: Path = positional("a folder of multihead measure, or a table file", metavar="A")
+    after: Path = positional("the same", metavar="B")
     allow_missing: bool = option(False, "accept heads that only one side has")
-    json: bool = option(False, "print the result as JSON")
 
 
-def add(commands: Any) -> None:
-    """Add `multihead compare` to the commands."""
-    parser = add_command(
-        commands,
-        "compare",
-        "Compare two tables of heads, of two checkpoints or of two models: B against A.",
-        _EPILOG,
-    )
-    parser.add_argument("before", type=Path, metavar="A", help="a folder of multihead measure, or a table file")
-    parser.add_argument("after", type=Path, metavar="B")
-    CompareOptions.add(parser)
+OPTIONS = CompareOptions
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: CompareOptions) -> int:
     """Run `multihead compare`: print the changes between two tables."""
     from multihead.table.condition import Condition
     from multihead.table.table import HeadTable
 
-    options = CompareOptions.of(args)
     conditions = [Condition.of(text) for text in options.fail_if]
-    change = HeadTable.load(args.before).compare(HeadTable.load(args.after))
+    change = HeadTable.load(options.before).compare(HeadTable.load(options.after))
     findings = change.findings(conditions)
     missing = [] if options.allow_missing or not conditions else [*change.only_before, *change.only_after]
-    if options.json:
-        write_json(change.plain() | {"findings": [f.plain() for f in findings], "missing": missing})
-        return 1 if findings or missing else 0
-    out().print(change)
-    on_one_side = [f"on one side only: {', '.join(missing)}"] if missing else []
-    print_findings([*findings, *on_one_side], options.fail_if)
+    options.print(change, change.plain() | {"findings": [f.plain() for f in findings], "missing": missing})
     for side, table in (("A", change.before), ("B", change.after)):
-        if described := table.about.get("run"):
+        described = table.about.get("run")
+        if described and not options.json:
             note(f"{side}: {described.get('model')} on {described.get('text')}")
-    return 1 if findings or missing else 0
+    return options.exit_code([*findings, *([f"on one side only: {', '.join(missing)}"] if missing else [])])

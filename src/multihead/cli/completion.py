@@ -1,166 +1,84 @@
-"""`multihead completion SHELL`: a script that completes commands, options and their values in a shell."""
+"""`multihead completion SHELL`: a script that completes commands, options and their values in a shell.
+
+The script asks the command itself: `multihead completion bash multihead measure --importance` prints the words that
+may follow the line `multihead measure --importance`.
+"""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from multihead.cli.options import add_command
+from multihead.cli.options import Options, positional
 from multihead.cli.output import write
 
-_EPILOG = """examples:
+EXAMPLES = """examples:
   source <(multihead completion bash)                                  # for this shell; or in ~/.bashrc
   multihead completion zsh > "${fpath[1]}/_multihead"
   multihead completion fish > ~/.config/fish/completions/multihead.fish"""
 
 
-def add(commands: Any) -> None:
-    parser = add_command(commands, "completion", "Print a completion script for a shell.", _EPILOG)
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"))
+@dataclass(frozen=True, kw_only=True)
+class CompletionOptions(Options):
+    """Print a completion script for a shell."""
+
+    shell: str = positional("whose script is printed", choices=("bash", "zsh", "fish"))
+    line: tuple[str, ...] = positional(
+        "for the script: print the words that may follow this line", default=(), nargs=argparse.REMAINDER
+    )
 
 
-def run(args: argparse.Namespace) -> int:
-    write({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](_all_commands()))
-    return 0
-
-
-@dataclass(frozen=True)
-class _Argument:
-    flags: tuple[str, ...]
-    """none: it is positional"""
-    text: str
-    values: tuple[str, ...]
-    """what it may be, if it is one of a few"""
-    is_switch: bool
-
-
-@dataclass(frozen=True)
-class _Command:
-    name: str
-    text: str
-    arguments: tuple[_Argument, ...]
-
-    @property
-    def words(self) -> list[str]:
-        """Every option, and the values of positional arguments."""
-        return [word for x in self.arguments for word in x.flags or x.values]
-
-
-def _all_commands() -> list[_Command]:
-    """Commands, options and values that a shell can complete."""
-    from multihead.cli import COMMANDS, command_parser
-
-    return [
-        _Command(name, text, tuple(_argument(action) for action in command_parser(name)._actions))
-        for name, text in COMMANDS.items()
-    ]
-
-
-def _argument(action: argparse.Action) -> _Argument:
-    text = " ".join((action.help or "").replace("%%", "%").split())
-    values = tuple(map(str, action.choices or ()))
-    return _Argument(tuple(action.option_strings), text, values, action.nargs == 0)
-
+OPTIONS = CompletionOptions
 
 _BASH = """_multihead() {
-    local current="${COMP_WORDS[COMP_CWORD]}" previous="${COMP_WORDS[COMP_CWORD-1]}"
-    local command="${COMP_WORDS[1]}" words=""
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "COMMANDS" -- "$current")); return
-    fi
-    case "$command" in
-OPTIONS
-    esac
-    case "$command $previous" in
-VALUES
-    esac
-    COMPREPLY=($(compgen -W "$words" -- "$current"))
+    local words="$("${COMP_WORDS[0]}" completion bash "${COMP_WORDS[@]:0:COMP_CWORD}" 2>/dev/null)"
+    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -o default -F _multihead multihead"""
 
 _ZSH = """#compdef multihead
 _multihead() {
     local -a described
-    if (( CURRENT == 2 )); then
-        described=(COMMANDS)
-        _describe command described; return
-    fi
-    case "$words[2] $words[CURRENT-1]" in
-VALUES
-    esac
-    if (( $#described )); then
-        _describe value described; return
-    fi
-    case $words[2] in
-OPTIONS
-    esac
-    _describe option described
-    _files
+    described=("${(@f)$("$words[1]" completion zsh "${(@)words[1,CURRENT-1]}" 2>/dev/null)}")
+    [[ -n "$described" ]] && _describe multihead described
+    (( CURRENT > 2 )) && _files
 }
 if [ "$funcstack[1]" = _multihead ]; then _multihead "$@"; else compdef _multihead multihead; fi"""
 
+_FISH = """complete -c multihead -n __fish_use_subcommand -f
+complete -c multihead -a '(multihead completion fish (commandline -opc))'"""
 
-def _filled(script: str, **parts: list[str]) -> str:
-    for name, lines in parts.items():
-        script = script.replace(name, (" " if name == "COMMANDS" else "\n").join(lines))
-    return script
-
-
-def _bash(commands: list[_Command]) -> str:
-    """The completion script of bash."""
-    return _filled(
-        _BASH,
-        COMMANDS=[command.name for command in commands],
-        OPTIONS=[
-            f'        {command.name}) words="{" ".join(command.words)}" ;;' for command in commands
-        ],
-        VALUES=[
-            f'        "{command.name} {flag}") words="{" ".join(x.values)}" ;;'
-            for command in commands for x in command.arguments if x.values for flag in x.flags
-        ],
-    )  # fmt: skip
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+_BEFORE_TEXT = {"zsh": ":", "fish": "\t"}
+"""Shells that show a text with every word, and the mark between the two."""
 
 
-def _zsh(commands: list[_Command]) -> str:
-    """The completion script of zsh."""
-
-    def described(word: str, text: str) -> str:
-        escaped = text.replace(":", "\\:").replace("'", "'\\''")
-        return f"'{word}:{escaped}'"
-
-    return _filled(
-        _ZSH,
-        COMMANDS=[described(command.name, command.text) for command in commands],
-        OPTIONS=[
-            f"        {command.name}) described=({' '.join(words)}) ;;"
-            for command in commands
-            if (words := [described(word, x.text) for x in command.arguments for word in x.flags or x.values])
-        ],
-        VALUES=[
-            f'        "{command.name} {flag}") described=({" ".join(x.values)}) ;;'
-            for command in commands for x in command.arguments if x.values for flag in x.flags
-        ],
-    )  # fmt: skip
+def run(options: CompletionOptions) -> int:
+    """Run `multihead completion`: print the script, or the words that may follow a command line."""
+    if not options.line:
+        write(_SCRIPTS[options.shell])
+        return 0
+    mark = _BEFORE_TEXT.get(options.shell)
+    for word, text in _following(options.line[1:]).items():
+        write(f"{word}{mark}{text}" if mark and text else word)
+    return 0
 
 
-def _fish(commands: list[_Command]) -> str:
-    """The completion script of fish."""
-    lines: list[str] = []
-    for command in commands:
-        lines.append(
-            f"complete -c multihead -n __fish_use_subcommand -f -a {command.name} -d {_fish_quoted(command.text)}"
-        )
-        inside = f"complete -c multihead -n '__fish_seen_subcommand_from {command.name}'"
-        for x in command.arguments:
-            values = f" -x -a {_fish_quoted(' '.join(x.values))}" if x.values else "" if x.is_switch else " -r"
-            for flag in x.flags:
-                form = f"-l {flag[2:]}" if flag.startswith("--") else f"-s {flag[1:]}"
-                lines.append(f"{inside} {form}{values} -d {_fish_quoted(x.text)}")
-            if not x.flags and x.values:
-                lines.append(f"{inside} -f -a {_fish_quoted(' '.join(x.values))}")
-    return "\n".join(lines)
+def _following(line: Sequence[str]) -> Mapping[str, str]:
+    """The words that may follow a command line, without the name of the program, and their help."""
+    from multihead.cli import COMMANDS, command_parser
 
-
-def _fish_quoted(text: str) -> str:
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    if not line:
+        return COMMANDS
+    if line[0] not in COMMANDS:
+        return {}
+    arguments = command_parser(line[0])._actions
+    last = next((x for x in arguments if line[-1] in x.option_strings and x.nargs != 0), None)
+    if last is not None:
+        return dict.fromkeys(map(str, last.choices or ()), "")
+    return {
+        word: " ".join((x.help or "").replace("%%", "%").split())
+        for x in arguments
+        for word in x.option_strings or map(str, x.choices or ())
+    }

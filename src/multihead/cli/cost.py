@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
-from typing import Any
 
-from multihead.cli.options import Options, add_command, option
+from multihead.cli.options import JsonOptions, Options, option, positional
 from multihead.cli.output import write, write_json
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import SOURCES
 
-_EPILOG = """examples:
+EXAMPLES = """examples:
   multihead cost gpt3 --tokens 2048
   multihead cost llama-3-8b --kv-heads 2    # before and after grouping
-  multihead cost bert-base --heads 6        # before and after pruning
   multihead cost path/to/model --json       # reads config.json
-  multihead cost Qwen/Qwen3-0.6B            # downloads config.json
-  multihead cost embedded --tokens 96
 """
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class SizeOptions(Options):
     """Of `multihead.cost`."""
 
@@ -33,39 +28,28 @@ class SizeOptions(Options):
     dtype: str = option("bf16", "bf16, fp32, fp16, fp8, int8, …")
 
 
-@dataclass(frozen=True)
-class CostOptions(Options):
-    """What it is compared with, and how it is printed."""
+@dataclass(frozen=True, kw_only=True)
+class CostOptions(SizeOptions, JsonOptions):
+    """Count parameters, FLOPs and bytes of the attention from the sizes of a model."""
 
+    model: str | None = positional(f"a known name (--list), or {SOURCES}", default=None, metavar="NAME|MODEL")
     heads: int | None = option(None, "compare with H query heads left in each layer", metavar="H")
     kv_heads: int | None = option(None, "compare with the heads of each layer on K kv heads", metavar="K")
     list: bool = option(False, "show the known models")
-    json: bool = option(False, "print the result as JSON")
 
 
-def add(commands: Any) -> None:
-    """Add `multihead cost` to the commands."""
-    parser = add_command(
-        commands,
-        "cost",
-        "Count parameters, FLOPs and bytes of the attention from the sizes of a model.",
-        _EPILOG,
-    )
-    parser.add_argument("model", nargs="?", metavar="NAME|MODEL", help=f"a known name (--list), or {SOURCES}")
-    SizeOptions.add(parser)
-    CostOptions.add(parser)
+OPTIONS = CostOptions
 
 
-def run(args: argparse.Namespace) -> int:
+def run(options: CostOptions) -> int:
     """Run `multihead cost`: print the costs, or those before and after."""
-    options = CostOptions.of(args)
     if options.list:
         return _list_known(options.json)
-    if args.model is None:
+    if options.model is None:
         raise MultiheadError("multihead cost needs a model", hint="multihead cost gpt3, or multihead cost --list")
     from multihead.sources.model_cost import cost
 
-    before = after = cost(args.model, **SizeOptions.of(args).arguments())
+    before = after = cost(options.model, **options.arguments(SizeOptions))
     if options.heads is not None:
         after = after.pruned(options.heads)
     if options.kv_heads is not None:

@@ -1,7 +1,14 @@
-"""Options of commands: frozen dataclasses whose fields are arguments of the command line and of a library function.
+"""Options of commands: frozen dataclasses whose fields are arguments of the command line and of the library.
 
-The field `batch_size` is the option `--batch-size`. Its default is written here once, and is that of the library
-function (tests/cli/test_options.py compares them). The Namespace of argparse holds only options that were typed.
+A command has one class, which inherits the options that it shares with others. The field `batch_size` is the option
+`--batch-size`. Its default is that of the library function (tests/cli/test_options.py compares them).
+
+>>> from argparse import ArgumentParser
+>>> from multihead.cli.options import BatchOptions
+>>> parser = ArgumentParser()
+>>> BatchOptions.add(parser)
+>>> BatchOptions.of(parser.parse_args(["--batch-size", "4"])).arguments(BatchOptions)
+{'batch_size': 4, 'max_tokens': None}
 """
 
 from __future__ import annotations
@@ -9,12 +16,14 @@ from __future__ import annotations
 import argparse
 from argparse import ArgumentParser, Namespace
 from collections.abc import Mapping, Sequence
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields
+from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from multihead.cli.output import note, out, print_findings, write_json
 from multihead.errors import MultiheadError
-from multihead.sources.pretrained import SOURCES
+from multihead.sources.pretrained import SOURCES, check_source
 
 if TYPE_CHECKING:
     from multihead.corpus.documents import Documents
@@ -29,64 +38,100 @@ def option(default: Any, text: str, *flags: str, least: float | None = None, **a
     return field(default=default, metadata={"help": text, "flags": flags, "least": least, "arguments": arguments})
 
 
+def positional(text: str, *, default: Any = MISSING, **arguments: Any) -> Any:
+    """A field of an `Options` that is typed without a flag; required unless it has a default."""
+    optional = {} if default is MISSING else {"nargs": "?"}
+    metadata = {"help": text, "flags": None, "least": None, "arguments": optional | arguments}
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True)
 class Options:
     """The base of all options."""
 
+    words: tuple[str, ...] = field(default=(), compare=False)
+    """the command line as it was typed"""
+    typed: frozenset[str] = field(default=frozenset(), compare=False)
+    """the fields that were typed; the others have their defaults"""
+
+    title = ""
+
+    def __init_subclass__(cls, title: str = "") -> None:
+        """`title`: of the group of these options in the help; without one they belong to the group before."""
+        cls.title = title
+
     @classmethod
-    def add(cls, parser: Any, title: str | None = None) -> Any:
-        """Add every field of the options as an argument, grouped under `title`; return the group or `parser`."""
-        group = parser if title is None else parser.add_argument_group(title)
-        for one in _options(cls):
-            help_text, default = one.metadata["help"], one.default
-            if default is not None and default != () and not isinstance(default, bool):
-                help_text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
-            group.add_argument(
-                *_flags(one), dest=one.name, default=argparse.SUPPRESS, help=help_text.replace("%", "%%"),
-                **(_kind(one) | one.metadata["arguments"]),
-            )  # fmt: skip
-        return group
+    def add(cls, parser: ArgumentParser) -> None:
+        """Add every field as an argument: of the model first, then of the command, then of what it inherits."""
+        group: Any = parser
+        for base in sorted(cls.__mro__, key=lambda base: base not in (ModelOptions, LoadOptions)):
+            if title := vars(base).get("title"):
+                group = parser.add_argument_group(title)
+            for one in _options(base):
+                (parser if one.metadata["flags"] is None else group).add_argument(*_names(one), **_settings(one))
 
     @classmethod
     def of(cls: type[T], args: Namespace) -> T:
         """The options that were typed, and the defaults of the others."""
-        typed = {one.name: getattr(args, one.name) for one in _options(cls) if hasattr(args, one.name)}
-        for one in _options(cls):
-            value, least = typed.get(one.name), one.metadata["least"]
+        values = {one.name: getattr(args, one.name) for one in _all_options(cls) if hasattr(args, one.name)}
+        for one in _all_options(cls):
+            value, least = values.get(one.name), one.metadata["least"]
             if least is not None and value is not None and not value >= least:  # true of nan, too
                 raise MultiheadError(
-                    f"{_flags(one)[-1]} must be at least {least:g}, got {value}",
+                    f"{_names(one)[-1]} must be at least {least:g}, got {value}",
                     hint=f"choose a number >= {least:g}",
                 )
-        return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in typed.items()})
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+        return cls(**values, words=tuple(getattr(args, "words", ())), typed=frozenset(values))
 
-    def arguments(self) -> dict[str, Any]:
-        """As keyword arguments of a library function."""
-        return dict(vars(self))
+    def check(self) -> None:
+        """Raise for options that contradict each other, before anything is loaded."""
+
+    def arguments(self, cls: type[Options], *, typed: bool = False) -> dict[str, Any]:
+        """The options that `cls` declares, as keyword arguments of a library function; `typed`: only such."""
+        names = [one.name for one in _options(cls) if not typed or one.name in self.typed]
+        return {name: getattr(self, name) for name in names}
 
 
-def _options(cls: type[Any]) -> Sequence[Field[Any]]:
+def _all_options(cls: type[Options]) -> Sequence[Field[Any]]:
     return [one for one in fields(cls) if "help" in one.metadata]
 
 
-def _flags(one: Field[Any]) -> tuple[str, ...]:
-    return one.metadata["flags"] or (f"--{one.name.replace('_', '-')}",)
+def _options(cls: type) -> Sequence[Field[Any]]:
+    """The options that a class declares, without those it inherits."""
+    return (
+        [one for one in _all_options(cls) if one.name in get_annotations(cls)] if issubclass(cls, Options) else []
+    )
 
 
-def _kind(one: Field[Any]) -> dict[str, Any]:
-    """How argparse reads the option, by its default and its annotation."""
-    if isinstance(one.default, bool):
-        return {"action": argparse.BooleanOptionalAction if one.default else "store_true"}
-    if one.default == ():
-        return {"action": "append"}
-    kind = str(one.type).removesuffix(" | None")
-    return {"type": {"int": int, "float": float, "Path": Path}.get(kind, str)}
+def _names(one: Field[Any]) -> tuple[str, ...]:
+    flags = one.metadata["flags"]
+    return (one.name,) if flags is None else flags or (f"--{one.name.replace('_', '-')}",)
+
+
+def _settings(one: Field[Any]) -> dict[str, Any]:
+    """Arguments of `add_argument`. The Namespace of argparse holds only options that were typed."""
+    text, default = one.metadata["help"], one.default
+    settings: dict[str, Any] = {"default": argparse.SUPPRESS}
+    if one.metadata["flags"] is not None:
+        settings["dest"] = one.name
+        if default not in (MISSING, None, ()) and not isinstance(default, bool):
+            text += f" (default: {default:g})" if isinstance(default, float) else f" (default: {default})"
+    if isinstance(default, bool):
+        settings["action"] = argparse.BooleanOptionalAction if default else "store_true"
+    elif default == () and one.metadata["flags"] is not None:
+        settings["action"] = "append"
+    else:
+        kind = str(one.type).removesuffix(" | None")
+        settings["type"] = {"int": int, "float": float, "Path": Path}.get(kind, str)
+    return settings | {"help": text.replace("%", "%%")} | one.metadata["arguments"]
 
 
 # ---- the model --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class ModelOptions(Options):
+@dataclass(frozen=True, kw_only=True)
+class LoadOptions(Options, title="the model"):
     """Of `multihead.load_pretrained`."""
 
     device: str = option("cpu", "cpu, cuda, cuda:1 or mps")
@@ -94,19 +139,22 @@ class ModelOptions(Options):
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
     def load(self, source: str, call: str) -> Pretrained:
-        """Load the model by its options; it must read text, and the hint is `call`, the same in Python."""
+        """Load a model, which must read text; `call` is the same in Python, for hints."""
         from multihead.sources.pretrained import load_pretrained
 
-        loaded = load_pretrained(source, **self.arguments())
+        loaded = load_pretrained(source, **self.arguments(LoadOptions))
         require_text_model(loaded, call)
         return loaded
 
 
-def add_model(parser: ArgumentParser, *, default: str | None = None) -> None:
-    """MODEL, which has a default or is required, and the options of loading it."""
-    text = SOURCES + (f" (default: {default})" if default else "")
-    parser.add_argument("model", metavar="MODEL", nargs="?" if default else None, help=text)
-    ModelOptions.add(parser, "the model")
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(LoadOptions):
+    """MODEL, and how it is loaded."""
+
+    model: str = positional(SOURCES, metavar="MODEL")
+
+    def check(self) -> None:
+        check_source(self.model)
 
 
 def require_text_model(loaded: Pretrained, call: str) -> None:
@@ -124,24 +172,10 @@ def require_text_model(loaded: Pretrained, call: str) -> None:
 # ---- documents --------------------------------------------------------------------------------
 
 SAMPLE = "default: a sample in English; for embedded, in its own language"
+FILES = "a .txt or .jsonl file, or a folder; may be repeated"
 
 
-@dataclass(frozen=True)
-class TextOptions(Options):
-    """Of `multihead.corpus.read.read_documents`: what is read."""
-
-    text: tuple[str, ...] = option(
-        (), "a text: a file, - for stdin, or the words themselves; may be repeated", metavar="FILE|-|TEXT"
-    )
-    corpus: tuple[str, ...] = option(
-        (),
-        "many documents: a .txt file, a .jsonl or .parquet file, each perhaps .gz or .zst, a folder of such files, "
-        "or - for stdin; may be repeated",
-        metavar="FILE|DIR",
-    )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class FileOptions(Options):
     """Of `multihead.corpus.read.read_documents`: how it is read."""
 
@@ -171,10 +205,15 @@ class FileOptions(Options):
                 f"{loaded.name} has no tokenizer, so text cannot be read",
                 hint="--ids FILE: JSON lists of token ids",
             )
-        return read_documents(loaded.tokenizer, text=text, corpus=corpus, counts=counts, **self.arguments())
+        arguments = self.arguments(FileOptions)
+        return read_documents(loaded.tokenizer, text=text, corpus=corpus, counts=counts, **arguments)
+
+    def is_sample(self, loaded: Pretrained, files: Sequence[str]) -> bool:
+        """Whether the sample in English is read for want of text."""
+        return not files and self.ids is None and not hasattr(loaded.tokenizer, "sample_texts")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class BatchOptions(Options):
     """Of every function that runs a model over documents."""
 
@@ -190,41 +229,35 @@ class BatchOptions(Options):
     )
 
 
-@dataclass(frozen=True)
-class CalibrationOptions(Options):
+@dataclass(frozen=True, kw_only=True)
+class TextOptions(FileOptions, BatchOptions, title=f"what the model reads ({SAMPLE})"):
+    """Of `multihead.corpus.read.read_documents`: what is read."""
+
+    text: tuple[str, ...] = option(
+        (), "a text: a file, - for stdin, or the words themselves; may be repeated", metavar="FILE|-|TEXT"
+    )
+    corpus: tuple[str, ...] = option(
+        (),
+        "many documents: a .txt file, a .jsonl or .parquet file, each perhaps .gz or .zst, a folder of such files, "
+        "or - for stdin; may be repeated",
+        metavar="FILE|DIR",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationOptions(FileOptions, BatchOptions, title=f"calibration text ({SAMPLE})"):
     """Text that a plan and a cut are fitted to."""
 
     calibration: tuple[str, ...] = option(
-        (), "text like the text that the model will read: a .txt or .jsonl file, or a folder; may be repeated",
-        metavar="FILE|DIR",
-    )  # fmt: skip
+        (), f"text like the text that the model will read: {FILES}", metavar="FILE|DIR"
+    )
 
 
-@dataclass(frozen=True)
-class HeldOutOptions(Options):
+@dataclass(frozen=True, kw_only=True)
+class HeldOutOptions(FileOptions, BatchOptions, title="held-out text"):
     """Text that a cut is judged on."""
 
-    held_out: tuple[str, ...] = option(
-        (), "text that the cut was not fitted to: a .txt or .jsonl file, or a folder; may be repeated",
-        metavar="FILE|DIR",
-    )  # fmt: skip
-
-
-def add_files(parser: ArgumentParser, options: type[Options], title: str) -> None:
-    """--calibration or --held-out, how they are read, and in which batches."""
-    group = options.add(parser, title)
-    FileOptions.add(group)
-    BatchOptions.add(group)
-
-
-def add_documents(parser: ArgumentParser) -> None:
-    """--text, --corpus, how they are read, and in which batches."""
-    add_files(parser, TextOptions, f"what the model reads ({SAMPLE})")
-
-
-def uses_sample(loaded: Pretrained, files: Sequence[str], options: FileOptions) -> bool:
-    """Whether the sample in English is read for want of text."""
-    return not files and options.ids is None and not hasattr(loaded.tokenizer, "sample_texts")
+    held_out: tuple[str, ...] = option((), f"text that the cut was not fitted to: {FILES}", metavar="FILE|DIR")
 
 
 def names(text: Sequence[str]) -> list[str]:
@@ -235,26 +268,45 @@ def names(text: Sequence[str]) -> list[str]:
 # ---- output -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class OutputOptions(Options):
-    """The base of the options of commands that run for a while."""
+@dataclass(frozen=True, kw_only=True)
+class QuietOptions(Options):
+    """Of commands that run for a while."""
 
-    json: bool = option(False, "print the result as JSON")
     quiet: bool = option(False, "no progress, no notes")
 
+    def say(self, text: str) -> None:
+        """A line on stderr, unless --quiet."""
+        if not self.quiet:
+            note(text)
 
-@dataclass(frozen=True)
-class ConditionOptions(Options):
+
+@dataclass(frozen=True, kw_only=True)
+class JsonOptions(Options):
+    """Of commands whose result a program may read."""
+
+    json: bool = option(False, "print the result as JSON")
+
+    def print(self, result: Any, data: Mapping[str, Any], **style: Any) -> None:
+        """The result on stdout, or its data as JSON."""
+        if self.json:
+            write_json(data)
+        else:
+            out().print(result, **style)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions(JsonOptions, QuietOptions, title="output"):
+    """Of commands that run for a while and print a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionOptions(JsonOptions, title="the gate"):
     """Of a gate for CI."""
 
     fail_if: tuple[str, ...] = option((), "exit 1 if it is met; may be repeated", metavar="CONDITION")
 
-
-# ---- commands ---------------------------------------------------------------------------------
-
-
-def add_command(commands: Any, name: str, description: str, epilog: str) -> ArgumentParser:
-    """The parser of a command, with its line of help."""
-    from multihead.cli import COMMANDS
-
-    return commands.add_parser(name, help=COMMANDS[name], description=description, epilog=epilog)
+    def exit_code(self, findings: Sequence[object]) -> int:
+        """1 if there are findings, which are printed unless the result is JSON."""
+        if not self.json:
+            print_findings(findings, self.fail_if)
+        return 1 if findings else 0

@@ -1,11 +1,11 @@
-"""What commands print with: data on stdout, everything else on stderr; colours unless NO_COLOR is set."""
+"""How commands print: data on stdout, everything else on stderr; colours unless NO_COLOR is set."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 
@@ -28,11 +28,6 @@ def note(text: str) -> None:
     """A line on stderr."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
-
-
-def speaker(quiet: bool) -> Callable[[str], None]:
-    """`note`, or with --quiet a function that prints nothing."""
-    return (lambda text: None) if quiet else note
 
 
 def write(text: str) -> None:

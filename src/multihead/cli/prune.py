@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import argparse
 import math
 from dataclasses import dataclass
 from typing import Any
 
-from multihead.cli.options import add_command, names, option
-from multihead.cli.prune_and_group import METHODS, Request, add_cut, run_cut
+from multihead.cli.options import names, option
+from multihead.cli.prune_and_group import METHODS, CutOptions, run_cut
 from multihead.errors import MultiheadError
 
-_EPILOG = """examples:
-  multihead prune minilm --keep 0.5 --calibration text.txt --dry-run     # print the plan
+EXAMPLES = """examples:
   multihead prune minilm --keep 0.5 --calibration text.txt -o smaller/
   multihead prune path/to/model --heads 3.7,4.1 --calibration text.txt -o smaller/
   multihead prune path/to/model --budget "flops=0.8" --min-heads 1 --calibration text.txt -o smaller/
@@ -22,9 +20,9 @@ _EPILOG = """examples:
 Exit codes: 0 done, 1 the request changes nothing, 2 a failure."""
 
 
-@dataclass(frozen=True)
-class PruneOptions(Request):
-    """Of `multihead.plan`."""
+@dataclass(frozen=True, kw_only=True)
+class PruneOptions(CutOptions, title="which heads (one of the first three)"):
+    """Remove the heads that cost least, refit the remaining weights, and save a model with smaller matrices."""
 
     keep: float | None = option(None, "the share of heads to keep, in (0, 1]", metavar="X")
     remove: tuple[str, ...] = option((), "remove these heads; may be repeated", "--heads", metavar="3.7,L4H1")
@@ -42,12 +40,22 @@ class PruneOptions(Request):
         None, "then group the kept heads: N kv heads in every layer", least=1, metavar="N"
     )
 
+    request_hint = '--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
+
     def requested(self) -> list[str]:
-        asked = {"--keep": self.keep, "--heads": self.remove or None, "--budget": self.budget}
-        return [flag for flag, value in {**asked, "--kv-heads": self.kv_heads}.items() if value is not None]
+        flags = {"keep": "--keep", "remove": "--heads", "budget": "--budget", "kv_heads": "--kv-heads"}
+        return [flag for name, flag in flags.items() if name in self.typed]
+
+    def request(self) -> dict[str, Any]:
+        return self.arguments(PruneOptions) | {"remove": names(self.remove) or None}
+
+    def planning_runs(self) -> float:
+        from multihead.edit.plan_and_cut import RUNS
+
+        return 0.0 if self.remove else RUNS[self.method]
 
     def check(self) -> None:
-        """Raise if the request of `prune` contradicts itself, or a value is wrong; nothing is loaded yet."""
+        super().check()
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:
             raise MultiheadError(
@@ -68,26 +76,6 @@ class PruneOptions(Request):
         if self.budget is not None:
             parse(self.budget)
 
-    def arguments(self) -> dict[str, Any]:
-        return super().arguments() | {"remove": names(self.remove) or None}
 
-    def runs(self) -> float:
-        from multihead.edit.plan_and_cut import RUNS
-
-        return 0.0 if self.remove else RUNS[self.method]
-
-
-def add(commands: Any) -> None:
-    """Add `multihead prune` to the commands."""
-    parser = add_command(
-        commands,
-        "prune",
-        "Remove the heads that cost least, refit the remaining weights, and save a model with smaller matrices.",
-        _EPILOG,
-    )
-    add_cut(parser, PruneOptions, "which heads (one of the first three)")
-
-
-def run(args: argparse.Namespace) -> int:
-    hint = '--keep 0.5, --heads 3.7,4.1, --budget "flops=0.8" or --plan FILE'
-    return run_cut(args, PruneOptions.of(args), hint)
+OPTIONS = PruneOptions
+run = run_cut

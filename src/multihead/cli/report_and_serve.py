@@ -1,30 +1,19 @@
-"""What `report` and `serve` share: a model, what it is measured over, the texts that are shown, and the parts."""
+"""The work of `report` and `serve`: a model, its documents, the texts that are shown, and the parts to measure."""
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from multihead._base.plural import plural
-from multihead.cli.options import (
-    BatchOptions,
-    FileOptions,
-    ModelOptions,
-    Options,
-    TextOptions,
-    add_documents,
-    add_model,
-    names,
-    option,
-)
+from multihead.cli.options import BatchOptions, LoadOptions, QuietOptions, TextOptions, names, option, positional
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import IMPORTANCE, PARTS
+from multihead.sources.pretrained import SOURCES, check_source, default_source
 
 if TYPE_CHECKING:
-    from multihead.corpus.documents import CachedCorpus, Documents
+    from multihead.corpus.documents import Documents
     from multihead.show.report import Report
     from multihead.sources.pretrained import Pretrained
 
@@ -32,104 +21,80 @@ SHOWN = (0, 7, 8)
 """Documents of the sample whose maps are shown when no text is given: a story, nested clauses, repeats."""
 
 
-@dataclass(frozen=True)
-class ReportOptions(Options):
-    """Of `multihead.report`: what is measured."""
+@dataclass(frozen=True, kw_only=True)
+class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measures"):
+    """Of `multihead.report`, for a model that need not be named."""
 
-    only: tuple[str, ...] = option((), f"some of {','.join(PARTS)}", metavar="PARTS")
+    model: str | None = positional(
+        f"{SOURCES} (default: minilm where it is installed, else embedded)", default=None, metavar="MODEL"
+    )
+    only: tuple[str, ...] = option((), f"some of {','.join(PARTS)} (default: see below)", metavar="PARTS")
     importance: str = option(
-        "auto",
-        "by gradients, or by ablating each head; auto: ablation, up to 256 heads",
-        choices=IMPORTANCE,
+        "auto", "by gradients, or by ablating each head; auto: ablation, up to 256 heads", choices=IMPORTANCE
     )
     seed: int = option(0, "random seed", metavar="N")
+    open: bool = option(False, "show the page in a browser")
 
-    def parts(self, default: Sequence[str]) -> tuple[str, ...]:
-        """The parts that --only names for `report` or `serve`."""
-        parts = names(self.only) if self.only else list(default)
+    default_parts: ClassVar[Sequence[str]] = PARTS
+
+    def check(self) -> None:
+        if self.model is not None:
+            check_source(self.model)
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The parts that --only names."""
+        parts = names(self.only) if self.only else self.default_parts
         unknown = next((word for word in parts if word not in PARTS), None)
         if unknown is not None or not parts:
             raise MultiheadError(f"--only: unknown part {unknown or ''!r}", hint=f"some of {','.join(PARTS)}")
         return tuple(part for part in PARTS if part in parts)
 
 
-def add_reading(parser: argparse.ArgumentParser, default: Sequence[str]) -> None:
-    """Add MODEL, the documents and the parts of `report` and `serve`."""
-    add_model(parser, default="minilm where it is installed, else embedded")
-    add_documents(parser)
-    parts = "all parts" if tuple(default) == PARTS else ",".join(default)
-    ReportOptions.add(parser, f"what it measures (default: {parts})")
-
-
 @dataclass(frozen=True)
 class Reading:
-    """A model, what it is measured over, the texts that are shown, and the parts."""
+    """A model, its documents, and the texts that are shown."""
 
-    loaded: Pretrained
+    options: PageOptions
     source: str
+    loaded: Pretrained
     documents: Documents
-    corpus: CachedCorpus
-    """the documents, tokenized once for the estimate and the report"""
     shown: list[str] | None
-    parts: tuple[str, ...]
-    options: ReportOptions
 
     @staticmethod
-    def of(args: argparse.Namespace, source: str, default: Sequence[str]) -> Reading:
-        """Read the options of `report` or `serve`; what can be is checked before the model loads."""
-        from multihead.corpus.documents import CachedCorpus
+    def of(options: PageOptions) -> Reading:
+        """Read texts, load the model, and open its documents, in this order: the cheap checks first."""
         from multihead.corpus.language import LOOKED_AT, check_language
         from multihead.corpus.read import read_text
 
-        options, texts, files = ReportOptions.of(args), TextOptions.of(args), FileOptions.of(args)
-        batches = BatchOptions.of(args).arguments()
-        parts, texts_shown = options.parts(default), [read_text(name) for name in texts.text]
-        loaded = ModelOptions.of(args).load(source, "mh.report(model, {}, 'report.html')")
-        if texts_shown and loaded.tokenizer is None:
+        source = options.model or default_source(options.say)
+        shown = [read_text(name) for name in options.text]
+        loaded = options.load(source, "mh.report(model, {}, 'report.html')")
+        if shown and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
-        documents = files.documents(loaded, corpus=texts.corpus)
-        check_language(loaded.tokenizer, [*texts_shown, *islice(documents, LOOKED_AT)], "the text")
-        of_sample = not texts.corpus and files.ids is None
-        shown = texts_shown or (_of_sample(documents) if of_sample else None)
-        corpus = CachedCorpus(loaded.model, documents, tokenizer=loaded.tokenizer, **batches)
-        return Reading(loaded, source, documents, corpus, shown, parts, options)
+        documents = options.documents(loaded, corpus=options.corpus)
+        check_language(loaded.tokenizer, [*shown, *islice(documents, LOOKED_AT)], "the text")
+        if not shown and not options.corpus and options.ids is None:
+            sample = [document for document in documents if isinstance(document, str)]
+            shown = [sample[index] for index in SHOWN if index < len(sample)]
+        return Reading(options, source, loaded, documents, shown or None)
 
-    def estimate(self, *, cut: Sequence[str] = ()) -> list[str]:
-        """Announce what `report` or `serve` runs, about how long, with about how much memory."""
-        from multihead.model.find_sites import find_sites
-        from multihead.show.report_estimate import report_estimate
-
-        sites = find_sites(self.loaded.model, self.corpus.first().inputs)
-        documents = f"{self.documents.name}: {plural(self.documents.count, 'document')}"
-        estimate = report_estimate(
-            self.loaded.model,
-            self.corpus,
-            parts=self.parts,
-            importance=self.options.importance,
-            cut=cut,
-            sites=sites,
-        )
-        summary = self.loaded.summary(sites)
-        return [f"{summary}; {documents}; {', '.join(('maps', *self.parts))}", str(estimate)]
-
-    def report(self, **options: Any) -> Report:
-        """Measure the parts for `report` or `serve`."""
+    def report(self, **arguments: Any) -> Report:
+        """Measure the parts."""
         from multihead.show.make_report import report
 
         return report(
             self.loaded.model,
-            self.corpus,
+            self.documents,
+            tokenizer=self.loaded.tokenizer,
             text=self.shown,
             name=self.loaded.name,
             corpus_name=self.documents.name,
-            parts=self.parts,
+            parts=self.options.parts,
             importance=self.options.importance,
             seed=self.options.seed,
-            **options,
+            progress=not self.options.quiet,
+            say=self.options.say,
+            **self.options.arguments(BatchOptions),
+            **arguments,
         )
-
-
-def _of_sample(documents: Documents) -> list[str] | None:
-    """Some paragraphs of the sample that show more than the first ones."""
-    texts = [document for document in documents if isinstance(document, str)]
-    return [texts[index] for index in SHOWN if index < len(texts)] or None

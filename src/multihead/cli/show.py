@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from multihead._base.atomic_files import check_new
 from multihead._base.plural import plural
-from multihead.cli.options import ModelOptions, Options, add_command, names, option
+from multihead.cli.options import LoadOptions, Options, names, option, positional
 from multihead.cli.output import note, out, write, write_json
 from multihead.errors import MultiheadError
 
@@ -17,12 +17,10 @@ if TYPE_CHECKING:
 
 TEXT = "The cat that I saw yesterday ran away"
 
-_EPILOG = """examples:
-  multihead show minilm 0.2                          # where a head looks, drawn in the terminal
-  multihead show minilm L3H7 --text "The keys that he lost were on the table."
+EXAMPLES = """examples:
+  multihead show minilm L3H7 --text "The keys that he lost were on the table."   # where a head looks
   multihead show run --sort previous --top 10        # largest first; --ascending: smallest first
   multihead show run --where 'kind=previous' --columns kind,kind_score,distance
-  multihead show run --heads 3.7,L0H2 --all          # every column of two heads
   multihead show run --json | jq '.rows[] | select(.entropy < 1) | .name'
   multihead show run -o heads.parquet
 
@@ -32,8 +30,8 @@ A map has queries down and keys across, and shows as many tokens as the terminal
 shades, --digits in numbers. A condition is COLUMN, one of < <= > >= = !=, and a number (0.1 or 10%) or a word."""
 
 
-@dataclass(frozen=True)
-class MapOptions(Options):
+@dataclass(frozen=True, kw_only=True)
+class MapOptions(LoadOptions, title="a map"):
     """Of the map of a head."""
 
     text: str = option(TEXT, "a text: a file, - for stdin, or the words themselves", metavar="FILE|-|TEXT")
@@ -41,8 +39,8 @@ class MapOptions(Options):
     digits: bool = option(False, "draw tenths as digits instead of colours or shades")
 
 
-@dataclass(frozen=True)
-class TableOptions(Options):
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(Options, title="a table"):
     """Of the table of a run."""
 
     sort: str | None = option(None, "largest first, or by the alphabet", metavar="COLUMN")
@@ -73,37 +71,31 @@ class TableOptions(Options):
         return table.select(names(self.columns)) if self.columns else table
 
 
-def add(commands: Any) -> None:
-    """Add `multihead show` to the commands."""
-    parser = add_command(
-        commands,
-        "show",
-        "Print the table of a run: a row per head, as many columns as fit. Or draw the attention map of one head.",
-        _EPILOG,
-    )
-    parser.add_argument("run", metavar="RUN|MODEL", help="a folder of multihead measure, a table file, or a model")
-    parser.add_argument("head", nargs="?", metavar="HEAD", help="the head of a model to draw, or of a table: 3.7")
-    MapOptions.add(parser, "a map")
-    ModelOptions.add(parser, "the model of a map")
-    TableOptions.add(parser, "a table")
+@dataclass(frozen=True, kw_only=True)
+class ShowOptions(TableOptions, MapOptions):
+    """Print the table of a run: a row per head, as many columns as fit. Or draw the attention map of one head."""
+
+    run: str = positional("a folder of multihead measure, a table file, or a model", metavar="RUN|MODEL")
+    head: str | None = positional("the head of a model to draw, or of a table: 3.7", default=None, metavar="HEAD")
 
 
-def run(args: argparse.Namespace) -> int:
+OPTIONS = ShowOptions
+
+
+def run(options: ShowOptions) -> int:
     """Run `multihead show`: print a table, or draw the map of a head."""
-    options = TableOptions.of(args)
-    if not _is_table(args.run, args.head):
-        return _show_map(args, MapOptions.of(args), options.json)
+    if not _is_table(options.run, options.head):
+        return _show_map(options)
     from multihead.show.terminal_grid import TerminalHeadGrid
     from multihead.table.head_grid import head_grid
     from multihead.table.table import HeadTable
     from multihead.table.view import BlockView, MeaningView, RichView, has_shares
 
-    if args.head is not None:
-        options = replace(options, heads=(args.head,), all=True)
-    table = options.chosen(HeadTable.load(Path(args.run)))
+    if options.head is not None:
+        options = replace(options, heads=(options.head,), all=True)
+    table = options.chosen(HeadTable.load(Path(options.run)))
     if options.out is not None:
-        if options.out.exists() and not options.force:
-            raise MultiheadError(f"{options.out} exists", hint="--force overwrites it")
+        check_new(options.out, options.force)
         note(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {table.save(options.out)}")
     elif options.json:
         write(table.to_json())
@@ -134,26 +126,26 @@ def _is_table(name: str, head: str | None) -> bool:
     return head is None and name not in PACKAGED and "/" not in name and ":" not in name
 
 
-def _show_map(args: argparse.Namespace, options: MapOptions, json: bool) -> int:
+def _show_map(options: ShowOptions) -> int:
     """Draw the attention map of one head, for `multihead show MODEL HEAD`."""
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.read import read_text
     from multihead.show.terminal_head_map import HeadMap
 
-    if args.head is None:
+    if options.head is None:
         raise MultiheadError(
-            f"{args.run} is a model: name the head to draw",
-            hint=f"multihead show {args.run} 3.7, or measure it: multihead measure {args.run} -o run",
+            f"{options.run} is a model: name the head to draw",
+            hint=f"multihead show {options.run} 3.7, or measure it: multihead measure {options.run} -o run",
         )
     text = read_text(options.text)
-    loaded = ModelOptions.of(args).load(args.run, "mh.capture(model)")
+    loaded = options.load(options.run, "mh.capture(model)")
     if loaded.tokenizer is None:
         raise MultiheadError(
             f"{loaded.name} has no tokenizer, so text cannot be read",
             hint="in Python: mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
         )
-    head_map = HeadMap.of(loaded.model, loaded.tokenizer, args.head, text, default_max_tokens(loaded.model))
-    if json:
+    head_map = HeadMap.of(loaded.model, loaded.tokenizer, options.head, text, default_max_tokens(loaded.model))
+    if options.json:
         write_json({"model": loaded.name, "text": text, **head_map.plain()})
         return 0
     if options.start >= len(head_map.tokens):

@@ -16,8 +16,8 @@ from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
 from multihead.edit.check.metrics import METRICS
 from multihead.edit.check.speed import whole_model
 from multihead.errors import MultiheadError
-from multihead.measures.cost.cost import LINES, USUAL_TOKENS, Cost, cost
-from multihead.measures.cost.cost_text import amount
+from multihead.measures.cost.cost import USUAL_TOKENS, Cost, cost
+from multihead.measures.cost.cost_text import cost_cells
 from multihead.show.quality_curve import LIMIT, CurveLine, CurvePoint, QualityCurve
 
 EVERY = 4
@@ -43,8 +43,7 @@ def cut_curve(
     Three documents of four choose heads and are fitted to, the fourth judges. Cut models of the first method are
     timed beside the original.
     """
-    held_out = list(documents[EVERY - 1 :: EVERY])
-    fit = [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1]
+    fit, held_out = split_documents(documents)
     if not fit or not held_out:
         raise MultiheadError(f"a curve needs at least {EVERY} documents, one of which judges, got {len(documents)}")
     details: dict[tuple[str, float], CurvePoint] = {}
@@ -56,7 +55,7 @@ def cut_curve(
             timed = point.method == methods[0]
             details[point.method, point.keep] = _details(model, small, text, timed=timed)
 
-        found = curve(
+        measured = curve(
             model,
             text,
             held_out,
@@ -68,60 +67,57 @@ def cut_curve(
             seen=measure,
         )
     warned = dict.fromkeys(str(w.message) for w in caught)
-    made = quality_curve(found, details, limit=limit)
-    return replace(made, fitted=len(fit), notes=(*made.notes, *(f"curve: {note}" for note in warned)))
+    shown = quality_curve(measured, details, limit=limit)
+    return replace(shown, fitted=len(fit), notes=(*shown.notes, *(f"curve: {note}" for note in warned)))
+
+
+def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """The documents that a curve fits to, and every fourth one, which judges."""
+    return [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1], list(documents[EVERY - 1 :: EVERY])
 
 
 def quality_curve(
-    found: Curve, details: Mapping[tuple[str, float], CurvePoint] | None = None, *, limit: float = LIMIT
+    measured: Curve, details: Mapping[tuple[str, float], CurvePoint] | None = None, *, limit: float = LIMIT
 ) -> QualityCurve:
     """The result of `multihead.edit.check.curve.curve` as a report shows it: what each cut loses of the original.
 
     `details` adds sizes, costs and speed to the point of a method and a share of heads.
     """
-    metric, before = METRICS[found.shown], found.original[found.shown]
+    metric, before = METRICS[measured.shown], measured.original[measured.shown]
     lines: list[CurveLine] = []
-    for method in found.methods:
-        points = [CurvePoint(found.heads, 0.0, ())]
-        for p in sorted((p for p in found.points if p.method == method), key=lambda p: -p.kept):
+    for method in measured.methods:
+        points = [CurvePoint(measured.heads, 0.0, ())]
+        for p in sorted((p for p in measured.points if p.method == method), key=lambda p: -p.kept):
             point = (details or {}).get((method, p.keep), CurvePoint(p.kept, 0.0))
-            lost = metric.lost(before, p.numbers[found.shown])
+            lost = metric.lost(before, p.numbers[measured.shown])
             points.append(replace(point, kept=p.kept, lost=lost, removed=p.removed))
         lines.append(CurveLine(method, tuple(points)))
-    notes = tuple(f"curve: {note}" for note in found.notes)
+    notes = tuple(f"curve: {note}" for note in measured.notes)
     return QualityCurve(
-        found.heads, tuple(lines), metric.loss, found.shown, limit, cut=True, judged=found.documents, notes=notes
+        measured.heads,
+        tuple(lines),
+        metric.loss,
+        measured.shown,
+        limit,
+        cut=True,
+        judged=measured.documents,
+        notes=notes,
     )
 
 
 def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool) -> CurvePoint:
     """Size, costs and speed of a cut model on the curve."""
     try:
-        cells = cost_cells(attention_cost(small))
+        costs = tuple(cost_cells(attention_cost(small)))
     except MultiheadError:
-        cells = None
+        costs = None
     speed = None
     if timed:
         speed = whole_model(model, small, next(text.held_out(), None) or next(text.fit()), rounds=ROUNDS)
     parameters = sum(p.numel() for p in small.parameters())
-    return CurvePoint(0, math.nan, parameters=parameters, cost=None if cells is None else tuple(cells), speed=speed)
+    return CurvePoint(0, math.nan, parameters=parameters, cost=costs, speed=speed)
 
 
 def attention_cost(model: nn.Module) -> Cost:
     """What attention costs on a text of 2,048 tokens, or of as many as the model can read."""
     return cost(model, tokens=min(USUAL_TOKENS, default_max_tokens(model) or USUAL_TOKENS))
-
-
-def cost_cells(found: Cost) -> list[str]:
-    """The rows of the table of costs."""
-    return [_cell(label, read(found)) for label, read in LINES.items()]
-
-
-def _cell(label: str, x: float) -> str:
-    """A cost of a cut model as text."""
-    if math.isnan(x):
-        return "–"
-    if label.startswith("crossover"):
-        return "never" if math.isinf(x) else f"{x:.0f}"
-    unit = "B" if label.startswith(("scores", "KV", "decoding, bytes")) else ""
-    return amount(x, unit) if x else "none"

@@ -89,9 +89,12 @@ def _kinds(table: HeadTable | None) -> Finding | None:
 def _shares(table: HeadTable) -> Finding:
     """A finding on shares: the one that leads most often, and the layers in which one leads in most heads."""
     leading = [leading_shares(word) for word in table["leading"]]
+    alone = Counter(shares[0] for shares in leading if len(shares) == 1)
     counts = Counter(share for shares in leading for share in shares)
-    share, some = counts.most_common(1)[0]
+    share = max(counts, key=lambda share: (alone[share], counts[share]))
+    some, in_part = alone[share], counts[share] - alone[share]
     text = f"{count_of(some, len(table), 'head')} {share.one if some == 1 else share.many}"
+    text += f" ({in_part} more in part)" if in_part else ""
     runs = _layers_of_one_share(table.heads, leading)
     if runs:
         layers, of_layers = max(runs, key=lambda run: (run[1] is not share, len(run[0])))

@@ -18,10 +18,9 @@ from torch import Tensor
 from multihead import __version__
 from multihead._base.charts import page_style
 from multihead.measures.cost.cost import LINES, Cost
-from multihead.measures.cost.cost_text import title
+from multihead.measures.cost.cost_text import cost_cells, title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
-from multihead.show.cut_curve import cost_cells
 from multihead.show.encode import deflated, shares_text
 from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
@@ -80,7 +79,7 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "importance": None if report.table is None else importance_column(report.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
         "kind_texts": {
-            kind: {"label": text.label, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
+            kind: {"label": kind, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
         },
         "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
         "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},

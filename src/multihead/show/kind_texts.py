@@ -18,10 +18,8 @@ _PLURAL = {"looks ": "look ", "moves ": "move ", "spreads ": "spread ", "writes 
 
 @dataclass(frozen=True)
 class KindText:
-    """The words for a kind."""
+    """The words for a kind. Its name is the same on the page, in the terminal and in Python."""
 
-    label: str
-    """a short name for narrow places"""
     verb: str
     """what one head does"""
     rest: str
@@ -43,49 +41,32 @@ class KindText:
 _SINK = "(an attention sink)"
 
 KINDS = {
-    "dead": KindText("dead", "writes almost nothing", ", whatever the text."),
-    "first": KindText(
-        "first token", f"looks mostly at the first token {_SINK}", ", where most models let heads rest."
-    ),
+    "dead": KindText("writes almost nothing", ", whatever the text."),
+    "first": KindText(f"looks mostly at the first token {_SINK}", ", where most models let heads rest."),
     "delimiter": KindText(
-        "delimiters",
         "looks mostly at delimiters",
         ", such as [SEP] or the marks that open a sentence.",
     ),
-    "self": KindText("own position", "looks at its own position", ": every token at itself."),
-    "previous": KindText("previous token", "looks one token back", ": every token at the one right before it."),
-    "next": KindText("next token", "looks one token ahead", ": every token at the one right after it."),
-    "offset": KindText(
-        "fixed offset", "looks at one fixed distance", ": every token at the one so many positions away."
-    ),
-    "duplicate": KindText(
-        "same token", "looks for the same token elsewhere", ": every token at its other copies in the text."
-    ),
+    "self": KindText("looks at its own position", ": every token at itself."),
+    "previous": KindText("looks one token back", ": every token at the one right before it."),
+    "next": KindText("looks one token ahead", ": every token at the one right after it."),
+    "offset": KindText("looks at one fixed distance", ": every token at the one so many positions away."),
+    "duplicate": KindText("looks for the same token elsewhere", ": every token at its other copies in the text."),
     "induction": KindText(
-        "induction",
         "looks at what followed the same token before",
         ": in “A B … A”, at B. It continues repetition.",
     ),
-    "class": KindText("token class", "looks at one class of tokens", ", such as punctuation or numbers."),
+    "class": KindText("looks at one class of tokens", ", such as punctuation or numbers."),
     "alignment": KindText(
-        "alignment",
         "moves along the other sequence",
         ": every token looks at the matching place of the other text.",
     ),
-    "window": KindText(
-        "neighbourhood", "looks at its near neighbours", ": every token at some tokens to both sides."
-    ),
-    "broad": KindText("broad", "spreads its weight over everything", ": it averages over the text."),
+    "window": KindText("looks at a window of near tokens", ": every token at some tokens to both sides."),
+    "broad": KindText("spreads its weight over everything", ": it averages over the text."),
 }
 """The kinds of `multihead.measures.kinds`."""
 
 UNCLEAR = {
-    TOO_LITTLE: KindText(TOO_LITTLE, "was measured on too few documents", " to say what it does."),
+    TOO_LITTLE: KindText("was measured on too few documents", " to say what it does."),
 }
 """Instead of a kind."""
-
-
-def label_of(kind: str) -> str:
-    """What a kind is called; a share names itself ("match, 0.18")."""
-    text = (KINDS | UNCLEAR).get(kind)
-    return kind if text is None else text.label

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -12,6 +12,7 @@ from torch import nn
 from multihead._base.arguments import (
     check_count,
     check_data,
+    check_function,
     check_instance,
     check_list,
     check_model,
@@ -29,7 +30,7 @@ from multihead.show.collect_parts import Collection, ShowTexts
 from multihead.show.map_or_qk import Storage
 from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
-from multihead.show.report_estimate import IMPORTANCE, PARTS
+from multihead.show.report_estimate import IMPORTANCE, PARTS, announcement
 from multihead.table.head_names import HeadName
 
 TEXTS = 3
@@ -56,6 +57,7 @@ def report(
     max_tokens: int | None = None,
     seed: int = 0,
     progress: bool | Progress = False,
+    say: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure `model` over `data`. With a `path`, also write the page there: one HTML file.
 
@@ -78,6 +80,7 @@ def report(
         maps: store all maps as "maps" or as "qk"; default: the smaller. Or a function that shows texts on a server.
         batch_size, max_tokens: as for `mh.measure`.
         progress: True shows bars on a terminal; a function is called with (part, done, total).
+        say: called with lines about what is measured and how long it may take.
 
     Returns:
         A `Report`: `report.table`, `report.kinds`, `report.findings`, ...; `report.save(path)` writes the page.
@@ -92,7 +95,7 @@ def report(
     >>> report.card
     '139 k parameters · 3 layers × 4 heads · 12 kv heads · 576 tokens in 8 documents'
     >>> report.findings[0].text
-    '8 of 12 heads pick keys that fit the query; layer 0 looks at certain distances, whatever the words.'
+    '5 of 12 heads pick keys that fit the query (3 more in part); layer 0 looks at certain distances...'
     """
     check_model(model)
     parts = _check_choices("part", parts, PARTS)
@@ -102,6 +105,7 @@ def report(
     _check_names(name, corpus_name)
     check_seed(seed)
     check_progress(progress)
+    check_function("say", say)
     if path is not None:
         check_path("path", path, hint="path='report.html'")
         check_writable(Path(path))
@@ -113,6 +117,10 @@ def report(
         options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
         corpus = CachedCorpus(model, documents, **options)
     texts = _texts(text, corpus.documents)
+    if say is not None:
+        model_name = name or type(model).__name__
+        for line in announcement(model, corpus, model_name, corpus_name, parts, importance=importance, cut=cut):
+            say(line)
     empty = Report(ModelInfo.of(model, name), CorpusInfo(corpus_name, 0))
     with shown_progress(progress, [part for part in ("maps", *parts) if part != "cost"]) as shown:
         collection = Collection(model, tokenizer, corpus, empty, parts, seed, shown)

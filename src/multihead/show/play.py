@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from multihead import __version__
+from multihead._base.arguments import check_path
+from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
-from multihead.show.kind_texts import label_of
 from multihead.show.page_file import fill_page, page_part, save_page
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.embedded import embedded
@@ -25,17 +26,18 @@ INLINE_HEIGHT = 900
 """Pixels of the page inside a notebook."""
 
 
-def play(path: str | Path | None = None) -> PlayPage:
+def play(path: str | Path | None = None, *, force: bool = False) -> PlayPage:
     """Return the embedded model as one page that runs it: type words, switch heads off, follow every number.
 
     Args:
         path: the HTML file to write; if None, none is written.
+        force: overwrite an existing file.
 
     Returns:
         A `PlayPage`, which shows inline in a notebook: `page.html()`, `page.save(path)`.
 
     Raises:
-        MultiheadError: if the file cannot be written.
+        MultiheadError: if the file exists or cannot be written.
 
     >>> import multihead as mh
     >>> len(mh.play().html()) < 1.5e6  # one page, without network
@@ -43,6 +45,9 @@ def play(path: str | Path | None = None) -> PlayPage:
     """
     page = PlayPage()
     if path is not None:
+        check_path("path", path, hint="path='play.html'")
+        check_new(Path(path), force)
+        check_writable(Path(path), least=2e6)
         page.save(path)
     return page
 
@@ -121,7 +126,7 @@ def _page_card() -> dict[str, Any]:
     kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {
         "kinds": kinds,
-        "labels": {head: label_of(kind) for head, kind in kinds.items()},
+        "labels": kinds,
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],

@@ -172,12 +172,18 @@ class Report:
         text = [f"{self.model.name}: {self.card}", *(f"  • {finding.text}" for finding in self.findings)]
         rows = self.kind_rows()
         if rows:
-            text += ["", *text_table(*_kind_table(rows))]
+            text += ["", *text_table(*_kind_table(rows, self._importance_title))]
         if self.stopped:
             text += ["", "stopped before everything was measured"]
         return "\n".join(text)
 
     __repr__ = summary
+
+    @property
+    def _importance_title(self) -> str:
+        """How importance was measured: ablation and gradients are different numbers."""
+        by = None if self.table is None else importance_column(self.table)
+        return "mean importance (by gradients)" if by == "importance" else "mean importance (by ablation)"
 
     def _repr_html_(self) -> str:
         """The report in a notebook: the card, the findings, the grid of heads, and the curve."""
@@ -216,10 +222,10 @@ class Report:
         return save_page(self.html(), path)
 
 
-def _kind_table(rows: Sequence[KindRow]) -> tuple[list[str], list[list[str]]]:
+def _kind_table(rows: Sequence[KindRow], importance_title: str) -> tuple[list[str], list[list[str]]]:
     """Titles and cells of the report's table of kinds."""
     measured = any(row.importance is not None for row in rows)
-    titles = ["kind", "heads", *(["mean importance"] if measured else []), "which"]
+    titles = ["kind", "heads", *([importance_title] if measured else []), "which"]
     cells: list[list[str]] = []
     for kind, heads, importance in rows:
         which = " ".join(heads[:NAMED]) + (" ..." if len(heads) > NAMED else "")

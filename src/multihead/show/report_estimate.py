@@ -12,15 +12,15 @@ False
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from multihead._base.estimate import Estimate, ForwardCost
+from multihead._base.plural import plural
 
 if TYPE_CHECKING:
     from torch import nn
 
     from multihead.corpus.documents import CachedCorpus
-    from multihead.model.sites import Sites
 
 PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
 """The parts of a report, besides maps, in the order in which they are measured."""
@@ -42,6 +42,22 @@ def ablates(importance: str, heads: int) -> bool:
     return importance == "ablation" or (importance == "auto" and heads <= EXACT)
 
 
+def announcement(
+    model: nn.Module, corpus: CachedCorpus, name: str, corpus_name: str, parts: Sequence[str], **estimated: Any
+) -> list[str]:
+    """What `mh.report` measures, about how long it takes, and with about how much memory."""
+    from multihead.model.find_sites import find_sites
+
+    heads = len(find_sites(model, corpus.first().inputs).heads)
+    size = f"{plural(heads, 'head')}, {sum(p.numel() for p in model.parameters()) / 1e6:.3g} M parameters"
+    documents = f"{corpus_name or 'the data'}: {plural(corpus.document_count, 'document')}"
+    estimate = report_estimate(model, corpus, parts=parts, heads=heads, **estimated)
+    return [
+        f"{name}: {size}; {documents}; {', '.join(('maps', *parts))}",
+        f"{estimate}; Ctrl-C keeps what is finished",
+    ]
+
+
 def report_estimate(
     model: nn.Module,
     corpus: CachedCorpus,
@@ -49,15 +65,15 @@ def report_estimate(
     parts: Sequence[str] = PARTS,
     importance: str = "auto",
     cut: Sequence[str] = (),
-    sites: Sites | None = None,
+    heads: int | None = None,
 ) -> Estimate:
-    """About how long `mh.report` takes with these arguments, and how much memory; `sites` if they are known."""
+    """About how long `mh.report` takes with these arguments, and how much memory; `heads` if they are counted."""
     # Here, because the command line reads PARTS for its help, and importing torch takes a second.
     from multihead.model.find_sites import find_sites
     from multihead.model.forward import Forward
 
     first = corpus.first().inputs
-    heads = len((find_sites(model, first) if sites is None else sites).heads)
+    heads = len(find_sites(model, first).heads) if heads is None else heads
     cost = ForwardCost.of(model, first, Forward(model), warmed_up=True)
     forwards = _FORWARDS | {"importance": heads / 3 if ablates(importance, heads) else 4.0}
     if cut:

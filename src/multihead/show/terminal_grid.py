@@ -16,8 +16,9 @@
   s  spread    0  attention is spread over many tokens
   r  rest      0  attention rests on the first token or on special tokens
   p  position  1  the distance between query and key decides, not the words
-  w  word      1  the key decides: some words draw attention from every query
-  m  match     1  query and key decide together: the key depends on the query
+  w  word      0  the key decides: some words draw attention from every query
+  m  match     0  query and key decide together: the key depends on the query
+     two lead  1  two letters
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from multihead._base.charts import HeadGrid
+from multihead._base.charts import TWO_LEAD, HeadGrid
 from multihead._base.share_words import SHARES
 
 if TYPE_CHECKING:
@@ -69,6 +70,8 @@ class TerminalHeadGrid:
             line = Text(f"  {share.letter}  ", f"bold {share.colour}")
             name = f"{share.name:8}  {counts[share.name]:{most}}"
             yield line.append(name, "not bold default").append(f"  {share.meaning}", "not bold default dim")
+        if two := counts.get(TWO_LEAD):
+            yield Text(f"     {TWO_LEAD:8}  {two:{most}}").append("  two letters", "dim")
 
     def _cell(self, head: int | None) -> Any:
         """The letters of a head in the grid; a dot if its shares were not measured; blank if there is no head."""

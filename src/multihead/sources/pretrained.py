@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
-    from multihead.model.sites import Sites
 
 EMBEDDED = "embedded"
 MINILM = "minilm"
@@ -83,12 +82,11 @@ class Pretrained(tuple["nn.Module", Any]):
     def tokenizer(self) -> Any:
         return self[1]
 
-    def summary(self, sites: Sites | None = None) -> str:
-        """The pretrained model's name, heads and parameters; without `sites`, the model is run to find them."""
+    def summary(self) -> str:
+        """The pretrained model's name, heads and parameters; the model runs to find its heads."""
         from multihead.model.find_sites import find_sites  # imports torch
 
-        found = find_sites(self.model) if sites is None else sites
-        heads = plural(len(found.heads), "head")
+        heads = plural(len(find_sites(self.model).heads), "head")
         return f"{self.name}: {heads}, {sum(p.numel() for p in self.model.parameters()) / 1e6:.3g} M parameters"
 
     @property

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -30,10 +30,9 @@ from multihead._base.arguments import (
     describe,
 )
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
+from multihead.corpus.accumulator import Accumulator, Batch, Inputs
 from multihead.corpus.batches import Document, batches
-from multihead.corpus.documents import Corpus
-from multihead.corpus.run import run
+from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import ScoreConfig
@@ -46,7 +45,7 @@ from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.model.projection_inputs import ProjectionInputs, Projections, projections_of
-from multihead.model.sites import Site, original_numbers
+from multihead.model.sites import Key, Site, Sites, original_numbers
 from multihead.statements.layer_sample import LayerSample, SequenceSample
 from multihead.statements.output_change import count_tokens, output_change
 
@@ -92,7 +91,9 @@ def _samples(
     config = getattr(inner(model), "config", None)
     for start in range(0, len(chosen), at_once):
         sampler = LayerSampler(chosen[start : start + at_once], tokens)
-        run(model, Corpus(model, sampled), [sampler])
+        runner = BatchRunner(model, [sampler])
+        for index, inputs in enumerate(sampled):
+            runner.run(Batch(inputs, index))
         for layer in sampler.layers.values():
             kept = sampler.pop(layer)
             yield LayerSample(
@@ -247,29 +248,8 @@ class SequenceSamples:
     def cells(self) -> int:
         return sum(s.map.numel() for s in self.sequences if s.map is not None)
 
-    def merge(self, other: SequenceSamples) -> None:
-        """Add the sampled sequences of a later part of the corpus."""
-        self.scores = self.scores if self.sequences else other.scores
-        self.causal &= other.causal
-        for s in other.sequences:
-            if not self.full:
-                self.sequences.append(s if self.cells < CELLS else replace(s, map=None))
 
-    def state(self) -> dict[str, Any]:
-        """The sampled sequences as plain data."""
-        return {
-            "sequences": [_state(s) for s in self.sequences],
-            "scores": {f.name: getattr(self.scores, f.name) for f in fields(self.scores)},
-            "causal": self.causal,
-        }
-
-
-def _state(s: SequenceSample) -> dict[str, Tensor | None]:
-    """Self-attention reads keys and values from x, which is saved once."""
-    return vars(s) | {"memory": None if s.memory is s.x else s.memory}
-
-
-class LayerSampler(PerSite[SequenceSamples]):
+class LayerSampler(Accumulator):
     """Keeps inputs, q, k, v, outputs and maps of some attentions, of the first `tokens` tokens of a corpus."""
 
     name = "sample"
@@ -277,21 +257,11 @@ class LayerSampler(PerSite[SequenceSamples]):
 
     def __init__(self, layers: Sequence[SampledLayer], tokens: int = TOKENS) -> None:
         super().__init__()
+        self.sites = Sites()
+        self.of: dict[Key, SequenceSamples] = {}
         self.layers = {layer.site.key: layer for layer in layers}
         self.tokens = tokens
         self._inputs = ProjectionInputs({layer.site.path: layer.projections for layer in layers})
-
-    def make(self, site: Site) -> SequenceSamples:
-        return SequenceSamples(self.tokens)
-
-    def restore(self, site: Site, state: State) -> SequenceSamples:
-        """The sampled sequences of `state`."""
-        kept = self.make(site)
-        kept.scores, kept.causal = ScoreConfig(**state["scores"]), bool(state["causal"])
-        for saved in state["sequences"]:
-            memory = saved["x"] if saved["memory"] is None else saved["memory"]
-            kept.sequences.append(SequenceSample(**{**saved, "memory": memory}))
-        return kept
 
     def pop(self, layer: SampledLayer) -> SequenceSamples:
         """The sampled sequences of a layer, which are no longer kept here: the next layer needs the memory."""
@@ -316,7 +286,8 @@ class LayerSampler(PerSite[SequenceSamples]):
         self.sites.register(call.site)
         if call.key not in self.layers:
             return
-        layer, kept, problem = self.layers[call.key], self.of_call(call), call.problem
+        layer, problem = self.layers[call.key], call.problem
+        kept = self.of.setdefault(call.key, SequenceSamples(self.tokens))
         weights = layer.weights
         inputs = self._inputs.take(call, weights)
         x, memory = inputs.q.double(), inputs.k.double()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+
+import pytest
+
 import multihead as mh
 from multihead.corpus.language import unknown_words
 from multihead.show.map_store import MapStore
@@ -22,3 +26,12 @@ def test_a_served_text_says_which_words_the_model_does_not_have() -> None:
     assert known.note == ""
     assert unknown.note == "the model reads <unk> for words that it does not have: “quokka”, “yodels”"
     assert unknown.to_json()["note"] == unknown.note
+
+
+def test_kinds_warn_of_a_text_in_another_language() -> None:
+    model, tokenizer = mh.embedded()
+    with pytest.warns(UserWarning, match=r"are unknown to the tokenizer: is the text in the model's language\?"):
+        mh.kinds(model, ["Quokkas yodel while zebras juggle turnips."] * 2, tokenizer=tokenizer)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mh.kinds(model, tokenizer.sample_texts()[:2], tokenizer=tokenizer)

@@ -431,7 +431,7 @@ def test_the_grid_shows_shares_where_they_were_measured() -> None:
     assert [to_hex(c) for c in rings.get_facecolors()] == [*(colour[n] for n in (*first, *second)), NO_VALUE]
     assert [to_hex(c) for c in discs.get_edgecolors()] == [colour[n] for n in ("position", "word", "match")]
     assert to_hex(discs.get_facecolors()[0]) == "#ffffff", "a head that can be pruned is hollow"
-    assert {"position (1)", "match (1)", "rest (0)", "can be pruned (1)"} <= words(figure)
+    assert {"position (1)", "match (0)", "rest (0)", "two lead (1)", "can be pruned (1)"} <= words(figure)
     by_kind = mh.figure.grid(with_shares(), "kind")
     assert {"previous (1)", "word + match (1)"} <= words(by_kind)
 

@@ -101,7 +101,7 @@ class TestPlanted:
         assert other["kind"] == f"match, {other['match']:.2f}"
         assert other["leading"] == "match"
         assert math.isnan(other["kind_score"])
-        assert "closest is" in got.reasons["kind_score"]["L0H1"]
+        assert "the closest kind, " in got.reasons["kind_score"]["L0H1"]
         assert math.isnan(other["kind:alignment"])
         assert "the same sequence" in got.reasons["kind:alignment"]["L0H1"]
         assert got.about["kinds"]["documents"] == 12

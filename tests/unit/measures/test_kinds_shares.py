@@ -48,6 +48,17 @@ class TestLeading:
         assert shares_of(rest=0.6, match=0.1).leading == ("rest",)
         assert shares_of(rest=REST / 2, match=(1 - REST) / 2).leading == ("rest", "match")
 
+    def test_a_larger_share_that_is_set_aside_is_named(self) -> None:
+        assert str(shares_of(match=0.18)) == "of log n, match 0.18 [0.18, 0.18] leads (spread 0.82 is set aside)"
+        both = str(shares_of(rest=0.4, match=0.2))
+        assert both.endswith("leads (spread 0.40 and rest 0.40 are set aside)")
+        assert str(shares_of(match=0.04)).endswith("[0.96, 0.96] leads")
+
+    def test_more_text_decides_where_intervals_do_not(self) -> None:
+        assert shares_of(word=0.2, match=0.1, half=0.11).is_uncertain
+        assert not shares_of(word=0.2, match=0.1, half=0.01).is_uncertain
+        assert not shares_of(word=0.2, match=0.19, half=0.01).is_uncertain, "two that are nearly equal stay so"
+
     def test_none_where_undefined(self) -> None:
         assert HeadShares("L0H0", dict.fromkeys(SHARES, math.nan), dict.fromkeys(SHARES, math.nan)).leading == ()
 
@@ -223,3 +234,17 @@ def test_every_attention_has_shares(name: str) -> None:
         if evidence.head.startswith("cross"):
             assert evidence.shares.share["position"] == 0
             assert "different sequences" in found.table.reasons["position"][evidence.head]
+
+
+def test_why_names_the_strongest_other_kind() -> None:
+    """The page names the same one."""
+    model, tokenizer = mh.embedded()
+    found = kinds(model, tokenizer.sample_texts(), tokenizer=tokenizer)
+    without_kind = [evidence for evidence in found if evidence.best is None]
+    assert without_kind
+    for evidence in without_kind:
+        closest = evidence.runners_up[0]
+        assert str(closest) in evidence.why
+        assert ("is below" in evidence.why) == (closest.score <= closest.bar)
+    notes = found.about["kinds"]["notes"]
+    assert not any("pieces" in note for note in notes) or any(e.shares.is_uncertain for e in found)

@@ -281,7 +281,7 @@ def test_a_grid_of_heads_as_svg() -> None:
     found = read(head_grid_html(grid))
     assert found.seen.count("circle") == 2 + 1 + 2 + 2 + 1, "arcs and discs; one grey ring without a disc"
     assert f"L0H1: {EVIL}; a 0.50, b 0.50" in found.words
-    assert "a 2" in " ".join(found.words)
+    assert "a 1 b 0 two lead 1" in " ".join(found.words)
     many = tuple(f"L{i}H{j}" for i in range(20) for j in range(10))
     grid = HeadGrid(many, shares=np.full((200, 2), 0.5), parts=("a", "b"), part_colours=("#111111", "#222222"),
                     leading=[["b"]] * 200)  # fmt: skip

@@ -9,12 +9,11 @@ from torch.testing import assert_close
 
 import multihead as mh
 from multihead import mask
-from multihead.corpus.documents import Corpus
-from multihead.corpus.run import run
-from multihead.corpus.state import pack, unpack
+from multihead.corpus.accumulator import Batch
+from multihead.corpus.batches import batches
+from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import QKNorm
-from multihead.measures.statistics_sum import StatisticsSum
 from multihead.statements import collect_samples
 from multihead.statements.collect_samples import LayerSampler, layer_samples
 from multihead.statements.float64_copy import Float64Copy
@@ -175,35 +174,12 @@ def sampler(model: nn.Module, tokens: int) -> LayerSampler:
     return LayerSampler(collect_samples._layers(model, {"input_ids": torch.tensor([[1, 2, 3]])}), tokens)
 
 
-def sequences(one: LayerSampler) -> list[dict[str, object]]:
-    return [state for kept in one.of.values() for state in kept.state()["sequences"]]
-
-
-def test_parts_of_a_corpus_merge_to_the_first_tokens_of_the_whole() -> None:
+def test_the_model_runs_until_the_sample_is_full() -> None:
     model = ZOO["gpt2"].build()
-    documents = [[1 + i, 2, 3 + i, 4, 5] for i in range(13)]
-    whole, first, later = (sampler(model, 43) for _ in range(3))
-    run(model, Corpus(model, documents, batch_size=2), [whole])
-    run(model, Corpus(model, documents[:6], batch_size=2), [first])
-    run(model, Corpus(model, documents[6:], batch_size=2), [later])
-    saved = unpack(pack(later.state()), "a test")  # as a checkpoint has it
-    again = sampler(model, 43)
-    again.load(saved)
-    first.merge(again)
-    assert [kept.tokens for kept in whole.of.values()] == [45, 45]
-    assert_close(sequences(first), sequences(whole))
-    assert all(p.memory is p.x for kept in first.of.values() for p in kept.sequences)
-
-
-def test_the_sample_shares_a_forward_and_stops_when_it_is_full() -> None:
-    model = ZOO["gpt2"].build()
-    calls: list[int] = []
+    sample, calls = sampler(model, 10), list[int]()
     model.register_forward_pre_hook(lambda *_: calls.append(1))
-    kept, statistics = sampler(model, 10), StatisticsSum()
-    calls.clear()
-    run(model, Corpus(model, [[1, 2, 3, 4, 5]] * 8, batch_size=2), [statistics, kept])
-    assert len(calls) == 4, "one forward for both"
-    assert [one.tokens for one in kept.of.values()] == [10, 10]
-    calls.clear()
-    run(model, Corpus(model, [[1, 2, 3, 4, 5]] * 8, batch_size=2), [sampler(model, 10)])
-    assert len(calls) == 1 + 1, "its anatomy, and the batch that fills it"
+    runner = BatchRunner(model, [sample])
+    for index, inputs in enumerate(batches(model, [[1, 2, 3, 4, 5]] * 8, batch_size=2)):
+        runner.run(Batch(inputs, index))
+    assert len(calls) == 1
+    assert [one.tokens for one in sample.of.values()] == [10, 10]

@@ -223,17 +223,7 @@ def cost(
     dtype: str | torch.dtype = "bf16",
     causal: bool | None = None,
 ) -> Cost:
-    """Count the parameters, FLOPs and bytes of the attention of a model. No weights are read.
-
-    Args:
-        model: a known name (`multihead cost --list`); a folder with config.json, or "org/name" on the hub, of which
-            only the config is downloaded; a module; or sizes, as one `Spec` or several.
-        batch: sequences at a time.
-        tokens: sequence length; default: 2048, or what the model can read if that is less.
-        source: length of the encoder's sequence; default: the model's, or `tokens`.
-        dtype: of the activations and the cache: "bf16", "fp32", "fp16", "fp8", "int8", or a torch.dtype.
-        causal: overrides the causality read from a module; affects only the visible pairs and the cache.
-    """
+    """Count parameters, FLOPs and bytes for a name, a config, a module or sizes; arguments as of `mh.cost`."""
     subject = _subject(model)
     name, specs = subject.name, subject.specs
     check_instance("causal", causal, bool | None, "True, False or None", hint="causal=True")

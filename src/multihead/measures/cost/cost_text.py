@@ -43,7 +43,7 @@ def cost_text(cost: Cost) -> str:
     else:
         heading = [f"all {sum(s.layers for s in cost.specs)}"]
     lines = [*title(cost), "", _row("", heading)]
-    lines += [_row(label, [_format(label, read(c)) for c in columns]) for label, read in LINES.items()]
+    lines += [_row(label, cells) for label, *cells in zip(LINES, *map(cost_cells, columns), strict=True)]
     return "\n".join(lines + ["", *_footnotes(cost)])
 
 
@@ -131,6 +131,11 @@ def _format(label: str, x: float) -> str:
     if label.startswith("crossover"):
         return "never" if x == float("inf") else f"{x:.0f}"
     return amount(x)
+
+
+def cost_cells(cost: Cost) -> list[str]:
+    """The costs as text, in the order of `LINES`."""
+    return [_format(label, read(cost)) for label, read in LINES.items()]
 
 
 def _ratio(x: float) -> str:

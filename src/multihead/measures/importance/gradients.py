@@ -125,9 +125,9 @@ class Gradients(HeadMoments):
         distance = self.loss.is_distance
         size, error = self.mean_and_error(0)
         norm = self._norms(size) if self.normalise else torch.ones_like(size)
-        text = "E |∂L/∂gate| over documents (Michel 2019)"
+        text = "estimated by gradients: E |∂L/∂gate| over documents (Michel 2019)"
         if distance:
-            text = "E |∂(rᵀAy)/∂gate|, how far the outputs move"
+            text = "estimated by gradients: E |∂(rᵀAy)/∂gate|, how far the outputs move"
         per_layer = "; divided by its L2 norm over the layer" if self.normalise else ""
         unit = "share" if self.normalise else "√loss" if distance else "loss"
         columns = {

@@ -359,19 +359,21 @@ def _evidence(head: str, scores: dict[str, Score], driven: Driven, shares: HeadS
     if not shares.leading:
         why = few or "no row sees two keys"
         return Evidence(head, TOO_LITTLE, None, runners_up, driven, why, shares, scores)
-    why = f"{shares}; {few or _why_no_kind([s for s in others if rules[s.kind].names(shares.leading)])}"
+    why = f"{shares}; {few or _why_no_kind(others, rules, shares.leading)}"
     return Evidence(head, shares.label, None, runners_up, driven, why, shares, scores)
 
 
-def _why_no_kind(candidates: Sequence[Score]) -> str:
-    """Why none of the kinds that refine the leading share stands, the strongest first."""
-    if not candidates:
-        return "no kind that refines it is defined"
-    closest = candidates[0]
+def _why_no_kind(others: Sequence[Score], rules: Mapping[str, Rule], leading: Sequence[str]) -> str:
+    """Why the strongest kind does not name the head, whose leading share does."""
+    if not others:
+        return "no kind is defined"
+    closest, share = others[0], rules[others[0].kind].share
     if closest.score <= closest.bar:
-        return f"of the kinds that refine it the closest is {closest}, below {closest.bar:.2f}"
+        return f"the closest kind, {closest}, is below {closest.bar:.2f}"
+    if not rules[closest.kind].names(leading):
+        return f"the closest kind, {closest}, refines {share}, which does not lead"
     if math.isnan(closest.low):
-        return f"{closest} would refine it, but {closest.reason}"
+        return f"the closest kind, {closest}, cannot be judged: {closest.reason}"
     need = math.ceil(closest.documents * ((closest.score - closest.low) / (closest.score - closest.bar)) ** 2)
     need = max(need, ENOUGH)
     return f"{closest} is not significantly above {closest.bar:.2f}: about {need} documents would decide"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -69,14 +69,23 @@ class HeadShares:
         return tuple(name for name in TERMS if name == first or (name == second and gap <= close))
 
     @property
+    def is_uncertain(self) -> bool:
+        """Whether other shares would lead if there were no uncertainty: more text would decide."""
+        return replace(self, half=dict.fromkeys(self.half, 0.0)).leading != self.leading
+
+    @property
     def label(self) -> str:
         """The leading shares and how much of log n they are: "match, 0.18"."""
         return f"{' + '.join(self.leading)}, {sum(self.share[name] for name in self.leading):.2f}"
 
     def __str__(self) -> str:
-        """`match leads with 0.18 [0.15, 0.21] of log n`."""
+        """`of log n, match 0.18 [0.15, 0.21] leads (spread 0.48 is set aside)`."""
         shares = " and ".join(f"{name} {self._interval(name)}" for name in self.leading)
-        return f"of log n, {shares} {'leads' if len(self.leading) == 1 else 'lead'}"
+        least = min((self.share[name] for name in self.leading), default=math.inf)
+        larger = [name for name in ("spread", "rest") if name not in self.leading and self.share[name] > least]
+        aside = " and ".join(f"{name} {self.share[name]:.2f}" for name in larger)
+        aside = f" ({aside} {'is' if len(larger) == 1 else 'are'} set aside)" if larger else ""
+        return f"of log n, {shares} {'leads' if len(self.leading) == 1 else 'lead'}{aside}"
 
     def _interval(self, name: str) -> str:
         x, half = self.share[name], self.half[name]

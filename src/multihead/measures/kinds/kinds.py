@@ -14,6 +14,7 @@ from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
+from multihead.corpus.language import check_language
 from multihead.corpus.ranks import Ranks
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
@@ -86,6 +87,8 @@ def kinds(
     if iter(corpus.documents) is corpus.documents:
         pieces = measured.pieces_for(corpus)
         corpus.documents = pieces.watch(corpus.documents)
+    else:
+        check_language(tokenizer, corpus.documents, "the text")
     run(model, corpus, measured.accumulators)
     measured.finish(corpus, pieces)
     return measured.result()

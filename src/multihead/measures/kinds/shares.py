@@ -34,7 +34,7 @@ from multihead.corpus.batches import Document, default_max_tokens
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
-from multihead.measures.kinds.document_means import DocumentMeans
+from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
 from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.kinds.piece_shares import (
     STREAMS,
@@ -176,14 +176,15 @@ class SharesSum(PerSite[DocumentMeans]):
         return max((int(means.count.max()) for means in self.of.values()), default=0)
 
     def about(self, length: int) -> dict[str, Any]:
-        """What the shares were measured on, as plain data."""
-        pieces = plural(self.pieces, "piece")
-        few = f"shares are of {pieces} of up to {length} tokens; use {FEW} or more for names that hold"
-        return {
-            "pieces": self.pieces,
-            "length": length,
-            "notes": [few] if self.pieces < FEW else [],
-        }
+        """What the shares were measured on, as plain data; with a note if more text would name heads otherwise."""
+        uncertain = sum(head.is_uncertain for site in self.sites for head in self.of_site(site))
+        read = f"{plural(self.pieces, 'piece')} of up to {length} tokens"
+        notes: list[str] = []
+        if self.pieces < ENOUGH:
+            notes = [f"shares are of {read}; use {FEW} or more for names that hold"]
+        elif self.pieces < FEW and uncertain:
+            notes = [f"{read} leave open which share leads in {plural(uncertain, 'head')}; {FEW} would decide most"]
+        return {"pieces": self.pieces, "length": length, "notes": notes}
 
     def of_site(self, site: Site) -> list[HeadShares]:
         """The shares of the heads of one attention; NaN if no piece counted."""

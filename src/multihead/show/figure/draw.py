@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
 
 from multihead._base.charts import (
     LINE_COLOURS,
+    NO_VALUE,
     RING_CENTRE,
     RING_HOLE,
     HeadGrid,
@@ -77,9 +79,10 @@ def _rings(figure: Any, axes: Any, grid: HeadGrid) -> None:
     if discs:
         wedges, fills, colours = zip(*discs, strict=True)
         axes.add_collection(PatchCollection(wedges, facecolors=fills, edgecolors=colours, linewidths=0.5))
-    counts = grid.leading_counts
-    names = [f"{part} ({counts[part]})" if grid.leading else part for part in grid.parts]
-    _legend(figure, dict(zip(names, grid.part_colours, strict=True)), grid)
+    names: list[str] = list(grid.parts)
+    if grid.leading:
+        names = [f"{part} ({count})" for part, count in grid.leading_counts.items()]
+    _legend(figure, dict(zip_longest(names, grid.part_colours, fillvalue=NO_VALUE)), grid)
 
 
 def _degrees(start: float, end: float) -> tuple[float, float]:
