@@ -93,12 +93,16 @@ class ModelOptions(Options):
     dtype: str = option("float32", "float32, bfloat16, float16 or float64")
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
-    def load(self, source: str, call: str) -> Pretrained:
-        """Load the model by its options; it must read text, and the hint is `call`, the same in Python."""
+    def load(self, source: str, call: str, *, two: bool = False) -> Pretrained:
+        """Load the model by its options; it must read text, and the hint is `call`, the same in Python.
+
+        `two`: it may be an encoder–decoder, which reads two.
+        """
         from multihead.sources.pretrained import load_pretrained
 
         loaded = load_pretrained(source, **self.arguments())
-        require_text_model(loaded, call)
+        if not (two and reads_two_texts(loaded)):
+            require_text_model(loaded, call)
         return loaded
 
 
@@ -107,6 +111,14 @@ def add_model(parser: ArgumentParser, *, default: str | None = None) -> None:
     text = SOURCES + (f" (default: {default})" if default else "")
     parser.add_argument("model", metavar="MODEL", nargs="?" if default else None, help=text)
     ModelOptions.add(parser, "the model")
+
+
+def reads_two_texts(loaded: Pretrained) -> bool:
+    """Whether a model is an encoder–decoder whose two texts can be made from words."""
+    from multihead.corpus.two_texts import is_encoder_decoder  # imports torch
+
+    name = getattr(loaded.model, "main_input_name", "input_ids")
+    return is_encoder_decoder(loaded.model) and name == "input_ids" and loaded.tokenizer is not None
 
 
 def require_text_model(loaded: Pretrained, call: str) -> None:

@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if options.out.is_file() and not options.force:
         raise MultiheadError(f"{options.out} exists already", hint="--force overwrites it, or choose another -o")
     check_writable(options.out)
-    reading = Reading.of(args, source or default_source(say), PARTS)
+    reading = Reading.of(args, source or default_source(say), PARTS, "mh.report(model, {}, 'report.html')")
     cut = METHODS if options.curve else ()
     first, second = reading.estimate(cut=cut)
     say(first)

@@ -7,21 +7,21 @@ import socket
 import sys
 import webbrowser
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from multihead.cli.options import Options, add_command, option
 from multihead.cli.output import speaker, write
 from multihead.cli.report_and_serve import Reading, add_reading
 from multihead.errors import MultiheadError
+from multihead.show.report_estimate import SERVED_PARTS
 from multihead.sources.pretrained import default_source
-
-PARTS = ("measure", "kinds", "pairs", "cost")
 
 _EPILOG = """examples:
   multihead serve                               # a small model that comes in a package; then type a text
   multihead serve path/to/model --text book.txt --open
   multihead serve path/to/model --context 8192 --only measure,kinds,importance
+  multihead serve path/to/translator --text "The house is small."   # an encoder–decoder writes the second text itself
 
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.
 Its tab Switches runs the model with heads switched off or scaled, and compares what it predicts.
@@ -49,7 +49,7 @@ def add(commands: Any) -> None:
         "The page of `multihead report` from a server on this machine; maps are computed on demand.",
         _EPILOG,
     )
-    add_reading(parser, PARTS)
+    add_reading(parser, SERVED_PARTS)
     ServerOptions.add(parser, "the server")
 
 
@@ -60,24 +60,24 @@ def run(args: argparse.Namespace) -> int:
         raise MultiheadError(f"--port must be at most 65535, got {options.port}", hint="0 chooses a free port")
     _check_port(options.port)
     say = speaker(options.quiet)
-    reading = Reading.of(args, args.model or default_source(say), PARTS)
+    reading = Reading.of(
+        args, args.model or default_source(say), SERVED_PARTS, "multihead.show.serve.serve(model, {})"
+    )
 
-    from multihead.show.map_store import MapStore, window_length
-    from multihead.show.server import Server, redirect_file
+    from multihead.show.map_store import window_length
+    from multihead.show.server import redirect_file
 
-    model, tokenizer = reading.loaded
-    store = MapStore(model, tokenizer, max_tokens=window_length(model, options.context))
+    window_length(
+        reading.loaded.model, options.context
+    )  # a wrong --context is an error before anything is measured
     for line in reading.estimate():
         say(line)
-    report = reading.report(maps=store.add, progress=not options.quiet)
-    if report.stopped:
-        raise KeyboardInterrupt
     try:
-        server = Server(store, lambda: replace(report, texts=store.texts).html(served=True), options.port)
+        server = reading.serve(context=options.context, port=options.port, progress=not options.quiet)
     except OSError as error:
         raise _unusable(options.port, error) from error
     with server, redirect_file(server.address) if options.open else nullcontext() as redirect:
-        for text in report.notes:
+        for text in server.report.notes if server.report is not None else ():
             say(f"note: {text}")
         write(server.address)
         sys.stdout.flush()

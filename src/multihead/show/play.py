@@ -13,7 +13,7 @@ import torch
 from multihead import __version__
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
-from multihead.show.kind_texts import label_of
+from multihead.show.kind_texts import KINDS, label_of
 from multihead.show.page_file import fill_page, page_part, save_page
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.embedded import embedded
@@ -122,6 +122,7 @@ def _page_card() -> dict[str, Any]:
     return {
         "kinds": kinds,
         "labels": {head: label_of(kind) for head, kind in kinds.items()},
+        "meanings": {head: KINDS[kind].sentence for head, kind in kinds.items() if kind in KINDS},
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],
