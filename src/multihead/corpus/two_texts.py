@@ -6,7 +6,8 @@ of its tokens predict the next one.
 >>> import torch
 >>> from transformers import T5Config, T5ForConditionalGeneration
 >>> from multihead.corpus.two_texts import shifted_right
->>> config = T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2, decoder_start_token_id=0)
+>>> sizes = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 16, "num_layers": 1, "num_heads": 2}
+>>> config = T5Config(**sizes, decoder_start_token_id=0)
 >>> shifted_right(T5ForConditionalGeneration(config), torch.tensor([[7, 8, 1]]))
 tensor([[0, 7, 8]])
 """

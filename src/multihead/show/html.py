@@ -41,8 +41,11 @@ DIGITS = 6
 
 
 def page(report: Report, *, served: Sequence[str] | None = None) -> str:
-    """The HTML page of a report. `served`: it may request maps from its server, which reads these parts of an input,
-    and nothing else."""
+    """The HTML page of a report.
+
+    Args:
+        served: what its server can read, of `MapStore.reads`; the page may request maps from there, and nothing else.
+    """
     blobs = list(report.blobs.texts)
     data = json.dumps(
         _data(report, blobs) | {"served": None if served is None else list(served)},

@@ -242,7 +242,7 @@ class Switches:
         return int(ids[following]) if following < len(ids) else None
 
     def _vectors(self, before: Tensor, after: Tensor, tokens: int) -> dict[str, Any]:
-        """How far the input's vector turned and moved, and the cosines of its tokens' vectors, where they have any."""
+        """How far the input's vector turned and moved, and the cosines of its tokens' vectors, if there are any."""
         pooling = pooling_of(self.store.model)
         whole = [pooling(x[None]) if len(x) > 1 else x for x in (before, after)]
         cosines = F.cosine_similarity(before, after, dim=-1).clamp(-1, 1).tolist()

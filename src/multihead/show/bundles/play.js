@@ -125,7 +125,7 @@ sizes,i=yt(o.layers[a-1].output,e,n),h=yt(o.normed,e,n),[l,u]=[o.logits,o.probab
 Math.exp(y-d),0),m=p=>`“${s.data.words[p]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:Ye(
 i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:l,label:m,formula:p=>`embed\
 ding of ${m(p)} · y = ${pt(Lt(w,p,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:u,label:m,positive:!0,formula:p=>`\
-e^(score − largest) / sum = ${x(Math.exp(l[p]-d))} / ${x(f)}`}]}var Ps=15,Nt="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",bt=()=>window.devicePixelRatio||1;function it(s){let t=s.getContext("2d");if(!t)throw new Error(
+e^(score − largest) / sum = ${x(Math.exp(l[p]-d))} / ${x(f)}`}]}var Ps=16,Nt="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",bt=()=>window.devicePixelRatio||1;function it(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function ht(s,t,e){let o=bt(),[n,r]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],a=it(s);return s.width===
 n&&s.height===r&&s.style.width&&"reset"in a?a.reset():(s.width=n,s.height=r,s.style.width=`${t}px`,s.style.height=`${e}px`),a.setTransform(o,0,0,o,0,0),a}function ae(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var Ze=()=>parseFloat(getComputedStyle(document.documentElement).
 fontSize)/Ps;var zt=20,Is=26,Ot=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.caption=c("span",{}),this.shape=c("small",{class:"shape"}),

@@ -30,7 +30,7 @@ sites[e];return String(n)===s.layer&&(i||"")===(s.stack||"")&&String(o)===s.head
 n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function y(s){let{missing:t,fraction_digits:e}=x.
 format;return ks(s)?t:s.toFixed(e)}var it=(s,t=2)=>`${L(100*s,t)} %`;function Kt(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
 (s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function M(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var P=s=>s?`${s[0].
-toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",Y=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var zo=15,D="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",It=()=>window.devicePixelRatio||1;function Gt(s){let t=s.getContext("2d");if(!t)throw new Error(
+toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",Y=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var zo=16,D="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",It=()=>window.devicePixelRatio||1;function Gt(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function z(s,t,e){let o=It(),[n,i]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],r=Gt(s);return s.width===n&&
 s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=n,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(o,0,0,o,0,0),r}function Rt(s,t=160){
 let e=a("canvas",{class:"bar","aria-hidden":"true"}),o=z(e,t,10);for(let n=0;n<t;n+=1)o.fillStyle=s(n/(t-1)),o.fillRect(n,0,1,10);return e}function rt(s,t,e,o){
