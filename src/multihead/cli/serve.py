@@ -21,7 +21,7 @@ _EPILOG = """examples:
   multihead serve                               # a small model that comes in a package; then type a text
   multihead serve path/to/model --text book.txt --open
   multihead serve path/to/model --context 8192 --only measure,kinds,importance
-  multihead serve path/to/translator --text "The house is small."   # an encoder–decoder writes the second text itself
+  multihead serve path/to/translator --text "The house is small." --decoder "Das Haus"
 
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.
 Its tab Switches runs the model with heads switched off or scaled, and compares what it predicts.

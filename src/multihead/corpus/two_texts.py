@@ -1,7 +1,7 @@
 """The inputs of an encoder–decoder, from the text that its encoder reads and the text that its decoder has read.
 
-The ids of the decoder are those of the text, shifted right behind the start token as in training: the logits at each
-of its tokens predict the next one.
+The ids of the decoder are those of the text, shifted right behind the start token as in training: the logits at
+each of its tokens predict the next one.
 
 >>> import torch
 >>> from transformers import T5Config, T5ForConditionalGeneration

@@ -44,7 +44,7 @@ def page(report: Report, *, served: Sequence[str] | None = None) -> str:
     """The HTML page of a report.
 
     Args:
-        served: what its server can read, of `MapStore.reads`; the page may request maps from there, and nothing else.
+        served: what its server can read, of `MapStore.reads`. The page may request maps from it, and nothing else.
     """
     blobs = list(report.blobs.texts)
     data = json.dumps(

@@ -13,7 +13,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,6 +34,7 @@ def serve(
     tokenizer: Any = None,
     context: int | None = None,
     port: int = 0,
+    parts: Sequence[str] = SERVED_PARTS,
     **options: Any,
 ) -> Server:
     """Measure `model` over `data`, and return a server of its page: `serve_forever()` answers until `shutdown()`.
@@ -43,7 +44,7 @@ def serve(
             images, sound, vectors or two texts is such a document.
         context: tokens of a text that are shown at once; default: the positions of the model, at most 16,384.
         port: 0 chooses a free port.
-        options: of `mh.report`; by default fewer parts are measured.
+        parts, options: of `mh.report`; by default fewer parts are measured.
 
     Returns:
         A `Server` of the standard library's kind, with `address`, `report` and `store`.
@@ -55,7 +56,7 @@ def serve(
     if isinstance(data, CachedCorpus):
         tokenizer = data.batching.tokenizer
     store = MapStore(model, tokenizer, max_tokens=window_length(model, context))
-    measured = report(model, data, tokenizer=tokenizer, maps=store.add, **({"parts": SERVED_PARTS} | options))
+    measured = report(model, data, tokenizer=tokenizer, maps=store.add, parts=parts, **options)
     if measured.stopped:
         raise KeyboardInterrupt
     page = lambda: replace(measured, texts=store.texts).html(served=store.reads)
