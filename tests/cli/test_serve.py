@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -127,3 +128,71 @@ def test_help_is_quick_and_ends_with_examples(multihead: Multihead, tmp_path: Pa
     code = "import sys\nfrom multihead.cli import main\ntry: main(['serve', '--help'])\n"
     code += "finally: assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="module")
+def pair(given: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An encoder–decoder in a folder, with the tokenizer of the others."""
+    import torch
+    from transformers import AutoTokenizer, T5Config, T5ForConditionalGeneration
+
+    torch.manual_seed(3)
+    ids = {"vocab_size": 31, "pad_token_id": 0, "eos_token_id": 3, "decoder_start_token_id": 0}
+    folder = tmp_path_factory.mktemp("pair") / "t5"
+    config = T5Config(d_model=24, d_kv=7, d_ff=16, num_layers=2, num_heads=3, **ids)
+    T5ForConditionalGeneration(config).save_pretrained(folder)
+    AutoTokenizer.from_pretrained(given.gpt2).save_pretrained(folder)
+    return folder
+
+
+def test_an_encoder_decoder_is_served(pair: Path, given: Folders) -> None:
+    words = [
+        str(pair),
+        "--corpus",
+        str(given.corpus),
+        "--text",
+        "the cat sat",
+        "--decoder",
+        "a dog",
+        "--only",
+        "measure",
+    ]
+    server = warm.start(warm.COMMAND, "serve", *words)
+    try:
+        while "\n" not in server.stdout:
+            assert server.process.is_alive(), server.stderr
+            time.sleep(0.01)
+        address = server.stdout.strip()
+        body = json.dumps({"text": 0, "scales": {"cross.L1H2": 0}, "head": "cross.L1H2"}).encode()
+        with urllib.request.urlopen(f"{address}switches", data=body, timeout=20) as answer:
+            switched = json.loads(answer.read())
+        assert switched["reading"] == "next"
+        assert switched["shown"] == ["[PAD]", "[CLS]", "a", "dog"]
+        body = json.dumps({"text": "the new house"}).encode()
+        with urllib.request.urlopen(f"{address}text", data=body, timeout=20) as answer:
+            (text,) = json.loads(answer.read())["texts"]
+        assert text["sequences"][0]["shown"] == ["[CLS]", "the", "new", "house", "[SEP]"]
+        assert len(text["sequences"]) == 2, "the model has written the other text"
+        os.kill(server.process.pid, signal.SIGINT)
+        assert server.wait(timeout=30).returncode == 0
+    finally:
+        server.process.kill()
+
+
+def test_decoder_texts_belong_to_texts(pair: Path, multihead: Multihead, given: Folders) -> None:
+    said = multihead("serve", pair, "--text", "the cat", "--decoder", "a", "--decoder", "dog")
+    assert (said.code, said.out) == (2, "")
+    assert "--decoder must be given once for each --text: got 2 for 1" in said.err
+    said = multihead("serve", given.gpt2, "--text", "the cat", "--decoder", "a dog")
+    assert said.code == 2
+    assert "has no decoder that reads a second text" in said.err
+
+
+def test_a_model_of_images_is_served_from_python(multihead: Multihead, tmp_path: Path) -> None:
+    from transformers import ViTConfig, ViTModel
+
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 16}
+    ViTModel(ViTConfig(**sizes, image_size=8, patch_size=4)).save_pretrained(tmp_path)
+    said = multihead("serve", tmp_path)
+    assert said.code == 2
+    assert "multihead.show.serve.serve(model, [{'pixel_values': ...}])" in said.err

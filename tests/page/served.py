@@ -43,7 +43,7 @@ def serve(model: Any, documents: list[Any], tokenizer: Any = None, **options: An
     store = MapStore(model, tokenizer, **options)
     found = report(model, documents[:1], tokenizer=tokenizer, text=None, name="served", parts=(), maps=store.add)
     store.add(documents[1:])
-    server = Server(store, lambda: replace(found, texts=store.texts).html(served=True))
+    server = Server(store, lambda: replace(found, texts=store.texts).html(served=store.reads))
     thread = Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
     thread.start()
     return Served(store, server, model), thread

@@ -228,8 +228,9 @@ def test_text_that_is_sent(served: Served) -> None:
     assert ask("") == 411
     assert ask(f"Content-Length: {MAX_TEXT_BYTES + 1}\n") == 413
     assert ask("Content-Length: 2\n", b"\xff\xfe") == 400
-    assert ask("Content-Length: 2\n", b"  ") == 400
-    assert ask("Content-Length: 5\n", b"a cat") == 400, "this model has no tokenizer"
+    assert ask("Content-Length: 14\n", b'{"text": "  "}') == 400
+    assert ask("Content-Length: 5\n", b"a cat") == 400, "no JSON"
+    assert ask("Content-Length: 17\n", b'{"text": "a cat"}') == 400, "this model has no tokenizer"
     assert served.ask(f"POST /wrong/text HTTP/1.1\n{own}Content-Length: 5\n\n", b"a cat")[0] == 403
     assert len(served.store.texts) == 3
 
@@ -468,7 +469,7 @@ HOSTILE_TEXTS = [
 @pytest.mark.fast(3)
 @pytest.mark.parametrize("text", HOSTILE_TEXTS)
 def test_hostile_texts_are_read_or_refused(text: str, minilm_served: Served) -> None:
-    body = text.encode()
+    body = json.dumps({"text": text}).encode()
     own = f"Host: 127.0.0.1:{minilm_served.server.port}\nContent-Length: {len(body)}\n"
     status, headers, answer = minilm_served.ask(f"POST {minilm_served.base}text HTTP/1.1\n{own}\n", body)
     assert status in (200, 400), answer

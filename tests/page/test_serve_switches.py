@@ -18,6 +18,7 @@ from multihead.model.capture import capture
 from multihead.show import switches as switches_module
 from multihead.show.encode import NEAR, map_from_text
 from multihead.show.map_store import MapStore
+from multihead.show.serve import serve as make_server
 from multihead.show.server import MAX_SWITCHES_BYTES
 from multihead.show.switch_request import SwitchRequest
 from multihead.show.switches import Switches
@@ -194,29 +195,6 @@ def test_other_requests_wait_while_heads_are_scaled() -> None:
 
 
 def test_models_that_cannot_be_compared_say_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    from transformers import T5Config, T5ForConditionalGeneration, ViTConfig, ViTModel
-
-    t5 = T5ForConditionalGeneration(
-        T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    ).eval()
-    store = MapStore(t5)
-    store.add([{"input_ids": torch.tensor([[1, 2, 3]]), "decoder_input_ids": torch.tensor([[0, 4]])}])
-    with pytest.raises(MultiheadError, match="reads two texts"):
-        Switches(store).compare(SwitchRequest(0, {}))
-    vit = ViTModel(
-        ViTConfig(
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=16,
-            image_size=8,
-            patch_size=4,
-        )
-    ).eval()
-    store = MapStore(vit)
-    store.add([{"pixel_values": torch.randn(1, 3, 8, 8)}])
-    with pytest.raises(MultiheadError, match="a model that reads token ids"):
-        Switches(store).compare(SwitchRequest(0, {}))
     store = MapStore(_gpt2())
     with pytest.raises(MultiheadError, match="no tokenizer"):
         Switches(store).compare(SwitchRequest("words", {}))
@@ -407,6 +385,37 @@ def test_switches_on_a_page(served: Served, opened: Open) -> None:
     assert "key" in shown.text(".prediction h2")
     assert "</script>" in shown.page.input_value("textarea"), "what was typed can be changed"
     shown.shot("served-switches")
+
+
+def test_notes_on_a_text_are_shown(served: Served, opened: Open) -> None:
+    texts = served.store.add_typed("the zebra sees " + "the key near the door " * 15)
+    shown = opened(served.server.address, f"view=switches&text={texts[0].number}")
+    _settled(shown)
+    note = shown.text(".textnote")
+    assert "trained on texts of at most 72 tokens, this one has 79" in note
+    assert "<unk>" in note
+    assert "zebra" in note
+    shown.go("view=switches&text=0")
+    assert shown.page.locator(".textnote").count() == 0
+
+
+def test_a_kind_is_beside_its_switch_and_defined(served: Served, opened: Open) -> None:
+    model, tokenizer = mh.embedded()
+    with make_server(model, tokenizer.sample_texts(), tokenizer=tokenizer, parts=("kinds",)) as server:
+        Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+        for width in (1280, 360):
+            shown = opened(server.address, "view=switches", width=width)
+            _settled(shown)
+            for cell in shown.page.locator(".switch").all():
+                name, box = (
+                    cell.locator(part).bounding_box() for part in (".headname small", "input[type=checkbox]")
+                )
+                assert name["y"] >= box["y"] + box["height"] - 1, "the name is below its checkbox"
+                assert name["x"] + name["width"] <= cell.bounding_box()["x"] + cell.bounding_box()["width"]
+            shown.page.click(".kindkey:has-text('induction') button.help")
+            assert "what followed the same token before" in shown.text("#definition")
+        shown.page.close()
+        server.shutdown()
 
 
 def test_an_encoder_on_a_page(minilm_served: Served, opened: Open) -> None:

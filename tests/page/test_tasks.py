@@ -89,3 +89,16 @@ def test_open_a_head_on_a_text_of_ones_own(minilm_served: Served, opened: Open) 
     shown.page.wait_for_selector("canvas.map:not([data-waiting])")
     assert shown.weights("L0H2", len(minilm_served.store.texts) - 1).shape == (11, 11)
     shown.page.close()  # its small maps may still be on their way from the server that goes now
+
+
+def test_colours_that_matter_come_first(embedded: Page, opened: Open) -> None:
+    shown = opened(embedded.file)
+    lists = "label:has(> span:text-is('Colour by')) select"
+    first = shown.page.locator(f"{lists} > option").all_inner_texts()
+    more = shown.page.locator(f"{lists} optgroup[label=more] > option").all_inner_texts()
+    assert first[:2] == ["what decides where it looks", "kind of head"]
+    assert len(first) <= 12
+    assert len(more) > 12
+    assert not set(first) & set(more)
+    shown.choose("Colour by", more[-1])
+    assert more[-1] in shown.text("table.heads thead")

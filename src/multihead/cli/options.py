@@ -138,12 +138,13 @@ class LoadOptions(Options, title="the model"):
     dtype: str = option("float32", "float32, bfloat16, float16 or float64")
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
-    def load(self, source: str, call: str) -> Pretrained:
-        """Load a model, which must read text; `call` is the same in Python, for hints."""
+    def load(self, source: str, call: str, *, two: bool = False) -> Pretrained:
+        """Load a model, which must read one text, or `two`; `call` is the same in Python, for hints."""
         from multihead.sources.pretrained import load_pretrained
 
         loaded = load_pretrained(source, **self.arguments(LoadOptions))
-        require_text_model(loaded, call)
+        if not (two and reads_two_texts(loaded)):
+            require_text_model(loaded, call)
         return loaded
 
 
@@ -155,6 +156,14 @@ class ModelOptions(LoadOptions):
 
     def check(self) -> None:
         check_source(self.model)
+
+
+def reads_two_texts(loaded: Pretrained) -> bool:
+    """Whether a model is an encoder–decoder whose two texts can be made from words."""
+    from multihead.corpus.two_texts import is_encoder_decoder  # imports torch
+
+    name = getattr(loaded.model, "main_input_name", "input_ids")
+    return is_encoder_decoder(loaded.model) and name == "input_ids" and loaded.tokenizer is not None
 
 
 def require_text_model(loaded: Pretrained, call: str) -> None:

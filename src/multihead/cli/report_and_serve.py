@@ -2,19 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from multihead.cli.options import BatchOptions, LoadOptions, QuietOptions, TextOptions, names, option, positional
+from multihead.cli.options import (
+    BatchOptions,
+    LoadOptions,
+    QuietOptions,
+    TextOptions,
+    names,
+    option,
+    positional,
+    reads_two_texts,
+)
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import IMPORTANCE, PARTS
 from multihead.sources.pretrained import SOURCES, check_source, default_source
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from multihead.corpus.documents import Documents
     from multihead.show.report import Report
+    from multihead.show.server import Server
     from multihead.sources.pretrained import Pretrained
 
 SHOWN = (0, 7, 8)
@@ -28,6 +40,12 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
     model: str | None = positional(
         f"{SOURCES} (default: minilm where it is installed, else embedded)", default=None, metavar="MODEL"
     )
+    decoder: tuple[str, ...] = option(
+        (),
+        "of an encoder–decoder: the words that its decoder has read, one for each --text (default: what the model "
+        "writes itself)",
+        metavar="TEXT",
+    )
     only: tuple[str, ...] = option((), f"some of {','.join(PARTS)} (default: see below)", metavar="PARTS")
     importance: str = option(
         "auto", "by gradients, or by ablating each head; auto: ablation, up to 256 heads", choices=IMPORTANCE
@@ -36,10 +54,16 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
     open: bool = option(False, "show the page in a browser")
 
     default_parts: ClassVar[Sequence[str]] = PARTS
+    in_python: ClassVar[str] = "mh.report(model, {}, 'report.html')"
 
     def check(self) -> None:
         if self.model is not None:
             check_source(self.model)
+        if self.decoder and len(self.decoder) != len(self.text):
+            raise MultiheadError(
+                f"--decoder must be given once for each --text: got {len(self.decoder)} for {len(self.text)}",
+                hint="omit --decoder: the model writes its own answers",
+            )
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -53,13 +77,14 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
 
 @dataclass(frozen=True)
 class Reading:
-    """A model, its documents, and the texts that are shown."""
+    """A model, its documents, and those that are shown: texts, or the batches of an encoder–decoder."""
 
     options: PageOptions
     source: str
     loaded: Pretrained
     documents: Documents
-    shown: list[str] | None
+    data: Documents | list[dict[str, Tensor]]
+    shown: Sequence[Any] | None
 
     @staticmethod
     def of(options: PageOptions) -> Reading:
@@ -69,7 +94,10 @@ class Reading:
 
         source = options.model or default_source(options.say)
         shown = [read_text(name) for name in options.text]
-        loaded = options.load(source, "mh.report(model, {}, 'report.html')")
+        loaded = options.load(source, options.in_python, two=True)
+        two = reads_two_texts(loaded)
+        if options.decoder and not two:
+            raise MultiheadError(f"{loaded.name} has no decoder that reads a second text", hint="omit --decoder")
         if shown and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
         documents = options.documents(loaded, corpus=options.corpus)
@@ -77,24 +105,49 @@ class Reading:
         if not shown and not options.corpus and options.ids is None:
             sample = [document for document in documents if isinstance(document, str)]
             shown = [sample[index] for index in SHOWN if index < len(sample)]
-        return Reading(options, source, loaded, documents, shown or None)
+        if not two:
+            return Reading(options, source, loaded, documents, documents, shown or None)
+        pairs = _two_texts(loaded, [*documents, *shown], dict(zip(shown, options.decoder, strict=False)))
+        return Reading(
+            options, source, loaded, documents, [*pairs.values()], [pairs[text] for text in shown] or None
+        )
 
     def report(self, **arguments: Any) -> Report:
         """Measure the parts."""
         from multihead.show.make_report import report
 
-        return report(
-            self.loaded.model,
-            self.documents,
-            tokenizer=self.loaded.tokenizer,
-            text=self.shown,
-            name=self.loaded.name,
-            corpus_name=self.documents.name,
-            parts=self.options.parts,
-            importance=self.options.importance,
-            seed=self.options.seed,
-            progress=not self.options.quiet,
-            say=self.options.say,
+        return report(self.loaded.model, self.data, **self._arguments(), **arguments)
+
+    def serve(self, **arguments: Any) -> Server:
+        """Measure the parts; returns the server of the page."""
+        from multihead.show.serve import serve
+
+        return serve(self.loaded.model, self.data, **self._arguments(), **arguments)
+
+    def _arguments(self) -> dict[str, Any]:
+        """Those that `mh.report` and `multihead.show.serve.serve` share."""
+        return {
+            "tokenizer": self.loaded.tokenizer,
+            "text": self.shown,
+            "name": self.loaded.name,
+            "corpus_name": self.documents.name,
+            "parts": self.options.parts,
+            "importance": self.options.importance,
+            "seed": self.options.seed,
+            "progress": not self.options.quiet,
+            "say": self.options.say,
             **self.options.arguments(BatchOptions),
-            **arguments,
-        )
+        }
+
+
+def _two_texts(
+    loaded: Pretrained, texts: Sequence[Any], decoders: Mapping[str, str]
+) -> dict[str, dict[str, Tensor]]:
+    """The batch of each text of an encoder–decoder; where no decoder text is given, the model writes it."""
+    from multihead.corpus.two_texts import two_texts
+
+    if not all(isinstance(text, str) for text in texts):
+        raise MultiheadError(f"{loaded.name} reads two texts, --ids have one", hint="--text or --corpus")
+    return {
+        text: two_texts(loaded.model, loaded.tokenizer, text, decoders.get(text)) for text in dict.fromkeys(texts)
+    }

@@ -6,21 +6,21 @@ import socket
 import sys
 import webbrowser
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from multihead.cli.options import option
 from multihead.cli.output import write
 from multihead.cli.report_and_serve import PageOptions, Reading
 from multihead.errors import MultiheadError
-
-PARTS = ("measure", "kinds", "pairs", "cost")
+from multihead.show.report_estimate import SERVED_PARTS
 
 EXAMPLES = f"""examples:
   multihead serve                               # a small model that comes in a package; then type a text
   multihead serve path/to/model --text book.txt --open
   multihead serve path/to/model --context 8192 --only measure,kinds,importance
+  multihead serve path/to/translator --text "The house is small." --decoder "Das Haus"
 
-Without --only it measures {",".join(PARTS)}.
+Without --only it measures {",".join(SERVED_PARTS)}.
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.
 Its tab Switches runs the model with heads switched off or scaled, and compares what it predicts.
 Only programs on this machine can reach it, and only with the address that is printed. Ctrl-C ends it."""
@@ -36,7 +36,8 @@ class ServeOptions(PageOptions, title="the server"):
     )  # fmt: skip
     port: int = option(0, "0 chooses a free port", least=0, metavar="N")
 
-    default_parts = PARTS
+    default_parts = SERVED_PARTS
+    in_python = "multihead.show.serve.serve(model, {})"
 
     def check(self) -> None:
         """Raise if the port cannot be used, before the model is loaded and measured."""
@@ -49,8 +50,11 @@ class ServeOptions(PageOptions, title="the server"):
             try:
                 probe.bind((HOST, self.port))
             except OSError as error:
-                message = f"--port {self.port} cannot be used: {error.strerror}"
-                raise MultiheadError(message, hint="omit --port") from error
+                raise self.unusable(error) from error
+
+    def unusable(self, error: OSError) -> MultiheadError:
+        """The error for a port that is taken or not allowed."""
+        return MultiheadError(f"--port {self.port} cannot be used: {error.strerror}", hint="omit --port")
 
 
 OPTIONS = ServeOptions
@@ -58,18 +62,15 @@ OPTIONS = ServeOptions
 
 def run(options: ServeOptions) -> int:
     """Run `multihead serve` until Ctrl-C."""
-    from multihead.show.map_store import MapStore, window_length
-    from multihead.show.server import Server, redirect_file
+    from multihead.show.server import redirect_file
 
     reading = Reading.of(options)
-    model, tokenizer = reading.loaded
-    store = MapStore(model, tokenizer, max_tokens=window_length(model, options.context))
-    report = reading.report(maps=store.add)
-    if report.stopped:
-        raise KeyboardInterrupt
-    server = Server(store, lambda: replace(report, texts=store.texts).html(served=True), options.port)
+    try:
+        server = reading.serve(context=options.context, port=options.port)
+    except OSError as error:
+        raise options.unusable(error) from error
     with server, redirect_file(server.address) if options.open else nullcontext() as redirect:
-        for text in report.notes:
+        for text in server.report.notes if server.report is not None else ():
             options.say(f"note: {text}")
         write(server.address)
         sys.stdout.flush()

@@ -39,16 +39,24 @@ DIGITS = 6
 """significant digits of every number of the table"""
 
 
-def page(report: Report, *, served: bool = False) -> str:
-    """The HTML page of a report. `served`: it may request maps from its server, and nothing else."""
+def page(report: Report, *, served: Sequence[str] | None = None) -> str:
+    """The HTML page of a report.
+
+    Args:
+        served: what its server can read, of `MapStore.reads`. The page may request maps from it, and nothing else.
+    """
     blobs = list(report.blobs.texts)
-    data = json.dumps(_data(report, blobs) | {"served": served}, separators=(",", ":"), allow_nan=False)
+    data = json.dumps(
+        _data(report, blobs) | {"served": None if served is None else list(served)},
+        separators=(",", ":"),
+        allow_nan=False,
+    )
     name = escape(show_control_chars(report.model.name))
     return fill_page(
         page_part("app/page.html"),
         script=page_part("bundles/report.js"),
-        style=page_part("app/style.css") + (page_part("app/switches.css") if served else ""),
-        connect="'self'" if served else "'none'",
+        style=page_part("app/style.css") + (page_part("app/switches.css") if served is not None else ""),
+        connect="'self'" if served is not None else "'none'",
         title=f"{name}: what every head does",
         name=name,
         data=deflated(data.encode()),

@@ -67,7 +67,7 @@ def report(
     Args:
         data: the texts (with a `tokenizer`), lists of token ids, or batches to measure over; tokenized once.
         path: the HTML file to write; if None, none is written.
-        text: the text, or list of texts, whose maps are shown; default: the first documents of `data`.
+        text: the text or batch, or a list of them, whose maps are shown; default: the first documents of `data`.
         name: of the model; default: its class.
         corpus_name: of the data, for the page.
         parts: what to measure, some of `multihead.show.report_estimate.PARTS`.
@@ -185,7 +185,9 @@ def _texts(text: Any, documents: Iterable[Document]) -> list[Document]:
     """The documents whose maps the report shows."""
     if text is None:
         return list(islice(documents, TEXTS))
-    several = isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(t, str) for t in text)
+    several = (
+        isinstance(text, Sequence) and not isinstance(text, str) and all(isinstance(t, str | Mapping) for t in text)
+    )
     texts: list[Document] = list(text) if several else [text]
     if not texts or any(isinstance(t, str) and not t.strip() for t in texts):
         raise MultiheadError("text must not be empty", hint="text is a text, or a list of texts")

@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
-from multihead.errors import SizeError
+from multihead.corpus.two_texts import decoder_ids, is_encoder_decoder, two_texts
+from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
 from multihead.model.call import Call, Compute
 from multihead.model.call_tokens import learned_positions
@@ -37,9 +38,11 @@ from multihead.show.text_maps import (
     Window,
     output_projections,
     shown_text,
+    title,
     windows_of,
 )
 from multihead.show.tiles import HeadMap
+from multihead.show.tokens import Words
 
 CACHE_BYTES = 512_000_000
 """Bytes of q, k and v that are cached; at least those of one layer."""
@@ -108,12 +111,53 @@ class MapStore:
     def window(self, number: int) -> Window:
         return self._entry(number).window
 
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """What can be typed for the model: "text", and for the decoder of an encoder–decoder "decoder"."""
+        if self.tokenizer is None:
+            return ()
+        text = getattr(self.model, "main_input_name", "input_ids") == "input_ids"
+        return (*(["text"] if text else []), *(["decoder"] if is_encoder_decoder(self.model) else []))
+
+    def document(self, text: str | int, decoder: str | None = None) -> Document:
+        """What was typed, as a document; a number is the input of that text. The caller runs the model `alone`."""
+        if isinstance(text, str) and "text" not in self.reads:
+            reads = getattr(self.model, "main_input_name", "batches")
+            reason = "it has no tokenizer" if self.tokenizer is None else f"it reads {reads}"
+            raise MultiheadError(
+                f"{type(self.model).__name__} cannot read a text: {reason}",
+                hint="send the number of an input of the page",
+            )
+        if decoder is not None and "decoder" not in self.reads:
+            raise MultiheadError(
+                f"decoder must be omitted: {type(self.model).__name__} has no decoder that reads a second text",
+                hint="send the text alone",
+            )
+        if isinstance(text, str):
+            two = "decoder" in self.reads
+            return two_texts(self.model, self.tokenizer, text, decoder) if two else text
+        window = self.window(text)
+        if decoder is None:
+            return window.batch
+        batch = {n: x for n, x in window.batch.items() if n not in ("labels", "decoder_attention_mask")}
+        return batch | {"decoder_input_ids": decoder_ids(self.model, self.tokenizer, decoder)}
+
+    def add_typed(self, text: str | int, decoder: str | None = None) -> list[ShownText]:
+        """Add what was typed on the page. Returns its windows."""
+        if isinstance(text, int) and decoder is None:
+            raise MultiheadError("decoder is missing: the text is on the page already", hint="send its words")
+        with self.alone():
+            document = self.document(text, decoder)
+        name = text if isinstance(text, str) else self.text(text).name
+        with self._adding:
+            return self._add_document(document, name)
+
     def add(self, documents: Sequence[Document]) -> tuple[list[ShownText], tuple[LayerShape, ...]]:
         """Add documents. Returns their windows, and the attentions that ran."""
         with self._adding:
             return [text for document in documents for text in self._add_document(document)], self.layers
 
-    def _add_document(self, document: Document) -> list[ShownText]:
+    def _add_document(self, document: Document, name: str | None = None) -> list[ShownText]:
         """Store a document as texts of the page, one per window."""
         windows = windows_of(self.model, document, tokenizer=self.tokenizer, max_tokens=self.max_tokens)
         if len(windows) > MAX_WINDOWS:
@@ -122,13 +166,13 @@ class MapStore:
                 hint="show a part of it",
             )
         shapes = self._shapes_of(windows[0])
-        texts = [self._add_window(window, shapes) for window in windows]
+        texts = [self._add_window(window, shapes, name) for window in windows]
         self._sources += 1
         while len(self._texts) > MAX_WINDOWS:
             self._texts.popitem(last=False)
         return texts
 
-    def _add_window(self, window: Window, shapes: Sequence[LayerShape]) -> ShownText:
+    def _add_window(self, window: Window, shapes: Sequence[LayerShape], name: str | None) -> ShownText:
         """Store a window of a text."""
         count = len(next((x[0] for n, x in window.batch.items() if n == "input_ids"), ()))
         if count and window.at:  # the last window may be shorter than the first, whose sizes are known
@@ -139,6 +183,10 @@ class MapStore:
         ]
         lengths = "W_O v" if self.output_projections else "v"
         data = shown_text(window, shapes, layers, self.tokenizer, lengths)
+        if name is not None:
+            data = replace(data, name=title(name))
+        elif data.sequences and data.sequences[0] == Words.positions(data.tokens):
+            data = replace(data, name=f"input {self._next + 1}")  # an image or a sound has no words
         data = replace(data, source=self._sources, number=self._next)
         self._texts[self._next] = _Entry(window, data)
         self._next += 1

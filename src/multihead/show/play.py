@@ -15,6 +15,7 @@ from multihead._base.arguments import check_path
 from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.charts import page_style
 from multihead.show.encode import deflated, halves_text
+from multihead.show.kind_texts import KINDS
 from multihead.show.page_file import fill_page, page_part, save_page
 from multihead.sources.embedded import FOLDER
 from multihead.sources.embedded.embedded import embedded
@@ -127,6 +128,7 @@ def _page_card() -> dict[str, Any]:
     return {
         "kinds": kinds,
         "labels": kinds,
+        "meanings": {head: KINDS[kind].sentence for head, kind in kinds.items() if kind in KINDS},
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],

@@ -213,8 +213,8 @@ class Report:
             "stopped": self.stopped,
         }
 
-    def html(self, *, served: bool = False) -> str:
-        """The page. `served`: it requests maps from its server."""
+    def html(self, *, served: Sequence[str] | None = None) -> str:
+        """The page. `served`: what its server can read, of `MapStore.reads`; it requests maps from there."""
         return html.page(self, served=served)
 
     def save(self, path: str | Path) -> Path:

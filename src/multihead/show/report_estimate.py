@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 PARTS = ("measure", "kinds", "pairs", "importance", "similarity", "curve", "theory", "cost")
 """The parts of a report, besides maps, in the order in which they are measured."""
 
+SERVED_PARTS = ("measure", "kinds", "pairs", "cost")
+"""The parts that a served page has by default, for a quick start."""
+
 IMPORTANCE = ("auto", "gradient", "ablation")
 
 EXACT = 256

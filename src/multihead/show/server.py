@@ -7,7 +7,7 @@
 | `/TOKEN/row?…&i=5`, `/TOKEN/column?…&i=5` | weights of a query or of a key: 32-bit floats, little-endian |
 | `/TOKEN/norms?…` | the norm of every key's contribution, for norm-weighted attention |
 | `/TOKEN/pairs?…` | the strongest pairs, JSON |
-| POST `/TOKEN/text` | takes a text in UTF-8, runs the model on it, returns its tokens as JSON |
+| POST `/TOKEN/text` | takes a `TextRequest` as JSON, runs the model on it, returns its tokens as JSON |
 | POST `/TOKEN/switches` | takes a `SwitchRequest` as JSON, returns the predictions with and without scaled heads |
 
 Everything else is refused: other methods with 405; a wrong token, a Host other than this server (DNS rebinding)
@@ -49,7 +49,8 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError
 from multihead.show.map_store import MapStore
-from multihead.show.switch_request import SwitchRequest
+from multihead.show.report import Report
+from multihead.show.switch_request import SwitchRequest, TextRequest
 from multihead.show.switches import Switches
 from multihead.show.tiles import HeadMap, Part, Stopped
 
@@ -79,8 +80,10 @@ class Server(ThreadingHTTPServer):
     block_on_close = False
     allow_reuse_address = False
 
-    def __init__(self, store: MapStore, page: Callable[[], str], port: int = 0) -> None:
-        self.store, self.page, self.switches = store, page, Switches(store)
+    def __init__(
+        self, store: MapStore, page: Callable[[], str], port: int = 0, *, report: Report | None = None
+    ) -> None:
+        self.store, self.page, self.switches, self.report = store, page, Switches(store), report
         self.token = secrets.token_urlsafe(24)
         self.computing = BoundedSemaphore(2)
         super().__init__((HOST, port), _Handler)
@@ -270,15 +273,8 @@ class _Handler(BaseHTTPRequestHandler):
         return JSON, json.dumps(pairs).encode()
 
     def text(self, query: _Query) -> Response:
-        try:
-            text = self._body("text", MAX_TEXT_BYTES).decode().strip()
-        except UnicodeDecodeError:
-            _bad("the text must be UTF-8")
-        if not text:
-            _bad("the text is empty")
-        if self.server.store.tokenizer is None:
-            _bad("this model has no tokenizer, so it cannot read a text")
-        texts, _ = self.server.store.add([text])
+        request = TextRequest.of(self._body("text", MAX_TEXT_BYTES))
+        texts = self.server.store.add_typed(request.text, request.decoder)
         return JSON, json.dumps({"first": texts[0].number, "texts": [one.to_json() for one in texts]}).encode()
 
     def switched(self, query: _Query) -> Response:

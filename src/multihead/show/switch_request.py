@@ -1,8 +1,8 @@
-"""A request to read a text with some heads scaled, as JSON: everything in it is checked before the model runs.
+"""Requests to read a text, perhaps with some heads scaled, as JSON: all is checked before the model runs.
 
 >>> from multihead.show.switch_request import SwitchRequest
 >>> SwitchRequest.of(b'{"text": "the keys", "scales": {"L0H3": 0}, "token": 1}')
-SwitchRequest(text='the keys', scales={'L0H3': 0.0}, token=1, head=None)
+SwitchRequest(text='the keys', scales={'L0H3': 0.0}, token=1, head=None, decoder=None)
 """
 
 from __future__ import annotations
@@ -26,31 +26,48 @@ LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
+class TextRequest:
+    """An input of the model."""
+
+    text: str | int
+    """words, or the number of an input that the server holds"""
+    decoder: str | None = None
+    """of an encoder–decoder, the words that the decoder has read; if None, those of the held input, or else the
+    model's own answer"""
+
+    @staticmethod
+    def of(body: bytes) -> TextRequest:
+        """Read and check a request, as far as that needs no model."""
+        values = _json_object(body, TextRequest)
+        return TextRequest(_text(values.get("text")), _decoder(values.get("decoder")))
+
+
+@dataclass(frozen=True)
 class SwitchRequest:
     """One text, and the factor on the output of some heads."""
 
     text: str | int
-    """words, or the number of a text that the server holds"""
+    """as of `TextRequest`"""
     scales: Mapping[str, float]
     """the factor of each named head, in [0, 1]; the others have 1"""
     token: int | None = None
     """where predictions are listed; if None, at the last token"""
     head: str | None = None
     """the head whose map is returned"""
+    decoder: str | None = None
+    """as of `TextRequest`"""
 
     @staticmethod
     def of(body: bytes) -> SwitchRequest:
         """Read and check a request, as far as that needs no model."""
-        values = _json_object(body)
-        unknown = next((name for name in values if name not in {f.name for f in fields(SwitchRequest)}), None)
-        if unknown is not None:
-            raise SizeError(f"unknown field {_short(unknown)} in the request", hint=EXAMPLE)
+        values = _json_object(body, SwitchRequest)
         token, head = values.get("token"), values.get("head")
         if not (token is None or _is_index(token)):
             raise TypeMismatchError(f"token must be an integer from 0, got {_short(token)}", hint=EXAMPLE)
         if not (head is None or isinstance(head, str)):
             raise TypeMismatchError(f"head must be the name of a head, got {_short(head)}", hint=EXAMPLE)
-        return SwitchRequest(_text(values.get("text")), _scales(values.get("scales", {})), token, head)
+        text, decoder = _text(values.get("text")), _decoder(values.get("decoder"))
+        return SwitchRequest(text, _scales(values.get("scales", {})), token, head, decoder)
 
     def gates(self, sites: Iterable[Site]) -> dict[str, Tensor]:
         """The scales as `mh.gate` takes them: a tensor per layer; of layers without a scaled head, none."""
@@ -79,13 +96,17 @@ def find_head(name: str, sites: Iterable[Site]) -> tuple[Site, int]:
     return find(name, sites)
 
 
-def _json_object(body: bytes) -> dict[str, Any]:
+def _json_object(body: bytes, request: type[TextRequest | SwitchRequest]) -> dict[str, Any]:
+    """A request as JSON, with the fields that it may have."""
     try:
         values: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise MultiheadError(f"the request must be JSON: {_short(error)}", hint=EXAMPLE) from error
     if not isinstance(values, dict):
         raise TypeMismatchError(f"the request must be a JSON object, got {_short(values)}", hint=EXAMPLE)
+    unknown = next((name for name in values if name not in {f.name for f in fields(request)}), None)
+    if unknown is not None:
+        raise SizeError(f"unknown field {_short(unknown)} in the request", hint=EXAMPLE)
     return values
 
 
@@ -98,11 +119,24 @@ def _text(text: Any) -> str | int:
         )
     if not text.strip():
         raise SizeError("the text is empty", hint=EXAMPLE)
+    return _unicode("text", text)
+
+
+def _decoder(text: Any) -> str | None:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TypeMismatchError(f"decoder must be a string, got {_short(text)}", hint='"" is no word so far')
+    return _unicode("decoder", text)
+
+
+def _unicode(name: str, text: str) -> str:
+    """A text, unless it has half of a character."""
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise MultiheadError(
-            f"the text must be valid Unicode, got half of a surrogate pair at character {error.start}",
+            f"{name} must be valid Unicode, got half of a surrogate pair at character {error.start}",
             hint="remove it",
         ) from error
     return text

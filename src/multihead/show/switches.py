@@ -1,10 +1,11 @@
 """What a model predicts on a text with some heads scaled, beside what it predicts intact.
 
-What can be compared depends on the model (`Reading`):
+What can be compared depends on the model (`OutputReading`):
 
-- "next": a language model has a probability for every next token;
+- "next": a language model has a probability for every next token, an encoder–decoder for that of its decoder;
 - "masked": a masked language model has a probability for every token that a mask hides, hidden one at a time;
-- "vector": other models return vectors, whose cosine with those of the intact model is given.
+- "classes": a classifier has a probability for every class, of the input or of each of its tokens;
+- "vector": other models return vectors, which are compared with those of the intact model.
 
 >>> import multihead as mh
 >>> from multihead.show.map_store import MapStore
@@ -19,21 +20,20 @@ What can be compared depends on the model (`Reading`):
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
-from multihead.measures.importance.choose_loss import loss_for
-from multihead.measures.importance.losses import LanguageModel, MaskedLanguageModel, tensor_in
+from multihead.measures.importance.losses import tensor_in
 from multihead.model.call import Call, Compute
 from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward, StopForward
@@ -42,12 +42,11 @@ from multihead.model.pooling import pooling_of
 from multihead.model.sites import Site, Sites
 from multihead.show.encode import map_text
 from multihead.show.map_store import MapStore
+from multihead.show.output_reading import OutputReading, complete_inputs, relative_change
 from multihead.show.switch_request import SwitchRequest, find_head
 from multihead.show.text_maps import Window, windows_of
 from multihead.show.tiles import HeadMap, Stopped
-from multihead.show.tokens import Words
-
-Reading = Literal["next", "masked", "vector"]
+from multihead.show.tokens import Words, show_control_chars
 
 MOST_TOKENS = 1024
 """Tokens of a text with switches: the probability of every word at every token is held."""
@@ -55,11 +54,14 @@ MOST_TOKENS = 1024
 MOST_MASKED = 128
 """The same for a masked language model, which reads the text once per token."""
 
+MOST_CELLS = 2048 * 2048
+"""Cells of a map that is returned."""
+
 ROWS = 8
 """Copies of a text, each with another token masked, that are read at a time."""
 
 TOP = 8
-"""Tokens whose probabilities are listed."""
+"""Tokens or classes whose probabilities are listed."""
 
 Gates = Mapping[str, Tensor]
 
@@ -69,61 +71,65 @@ class Switches:
 
     def __init__(self, store: MapStore) -> None:
         self.store = store
-        self._reading: Reading | None = None
-        self._vector = "logits"
+        self._found: OutputReading | None = None
         self._sites = Sites()
-        self._intact: tuple[str | int, Tensor] | None = None  # the output of the latest text
+        self._intact: tuple[tuple[str | int, str | None], Window, Tensor] | None = None  # of the latest input
 
     def compare(self, request: SwitchRequest, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """The predictions before and after, as plain data.
 
         `stopped` tells whether the answer is still waited for, once the model is free.
         """
-        window = self._window(request.text)
         with self.store.alone() as forward:
             if stopped():
                 raise Stopped
             sites = self._all_sites()
             gates = request.gates(sites)
             place = None if request.head is None else find_head(request.head, sites)
-            ids = _ids(window, self._kind(forward, window))
-            token = len(ids) - 1 if request.token is None else request.token
-            if token >= len(ids):
+            window, inputs, before = self._before(forward, request)
+            words = self._words(request, window, inputs)
+            count = len(words.shown)
+            token = count - 1 if request.token is None else request.token
+            if token >= count:
                 raise SizeError(
-                    f"token must be below {len(ids)}, the tokens of the text, got {token}", hint="omit it"
+                    f"token must be below {count}, the tokens of the input, got {token}", hint="omit it"
                 )
-            before = self._before(forward, request.text, window)
-            after = self._output(forward, window, gates) if gates else before
-            codes = None if place is None else self._map(forward, window, gates, *place)
-        words = self._words(ids, window)
+            after = self._output(forward, inputs, gates) if gates else before
+            codes = None if place is None else self._map(forward, inputs, gates, *place)
         answer: dict[str, Any] = {
-            "reading": self._reading, "shown": words.shown, "special": words.special, "token": token, "map": codes,
+            "reading": self._reading.kind, "shown": words.shown, "special": words.special, "token": token,
+            "map": codes,
         }  # fmt: skip
-        if self._reading == "vector":
-            return answer | self._vectors(before, after, len(ids))
-        return answer | self._predictions(before, after, ids, token)
+        if self._reading.kind == "vector":
+            return answer | self._vectors(before, after, count)
+        return answer | self._predictions(before, after, inputs, words, token)
 
-    # ---- the text -------------------------------------------------------------------------------
+    @property
+    def _reading(self) -> OutputReading:
+        assert self._found is not None, "only after `_before`"
+        return self._found
 
-    def _window(self, text: str | int) -> Window:
-        store = self.store
-        if isinstance(text, int):
+    # ---- the input ------------------------------------------------------------------------------
+
+    def _window(self, request: SwitchRequest) -> Window:
+        store, text = self.store, request.text
+        if isinstance(text, int) and request.decoder is None:
             return store.window(text)
-        if store.tokenizer is None:
-            raise MultiheadError(
-                "this model has no tokenizer, so it cannot read a text",
-                hint="send the number of a text of the page",
-            )
-        windows = windows_of(store.model, text, tokenizer=store.tokenizer, max_tokens=store.max_tokens)
+        document = store.document(text, request.decoder)
+        windows = windows_of(store.model, document, tokenizer=store.tokenizer, max_tokens=store.max_tokens)
         if len(windows) > 1:
             raise _too_long(f"{len(windows)} windows of {windows[0].longest} tokens", windows[0].longest)
         return windows[0]
 
-    def _words(self, ids: Int[Tensor, " token"], window: Window) -> Words:
+    def _words(self, request: SwitchRequest, window: Window, inputs: Inputs) -> Words:
+        """The tokens that have predictions; of inputs without tokens, the positions that the last layer has."""
+        name = self._reading.tokens
+        if name is None:
+            shown = self.store.text(int(request.text))
+            return shown.sequences[shown.layers[-1].rows]
         text = window.document if isinstance(window.document, str) else None
-        return Words.of(
-            ids.tolist(), self.store.tokenizer, text, longest=window.longest, window=window.at
-        )  # fmt: skip
+        ids = inputs[name][0].tolist()
+        return Words.of(ids, self.store.tokenizer, text, longest=window.longest, window=window.at)
 
     # ---- runs of the model ----------------------------------------------------------------------
 
@@ -132,49 +138,34 @@ class Switches:
             self._sites = self.store.sites if len(self.store.sites) else find_sites(self.store.model)
         return self._sites
 
-    def _kind(self, forward: Forward, window: Window) -> Reading:
-        """What the model can be compared by; found out once."""
-        if self._reading is None:
-            ids = window.batch.get("input_ids")
-            if getattr(getattr(self.store.model, "config", None), "is_encoder_decoder", False):
-                raise MultiheadError(
-                    f"{type(self.store.model).__name__} reads two texts, one in its encoder and one in its decoder",
-                    hint="switches work with models that read one text",
-                )
-            if not isinstance(ids, Tensor):
-                raise MultiheadError(
-                    f"switches need a model that reads token ids, this one reads {', '.join(window.batch)}",
-                    hint="mh.gate scales its heads from Python",
-                )
-            probe = window.batch if ids.shape[1] > 1 else {"input_ids": ids.repeat(1, 2)}
-            loss = loss_for(self.store.model, probe, self.store.tokenizer)
-            causal, masked = isinstance(loss, LanguageModel), isinstance(loss, MaskedLanguageModel)
-            self._reading = "next" if causal else "masked" if masked else "vector"
-            self._vector = "logits" if getattr(loss, "of", "hidden") == "logits" else "last_hidden_state"
-        return self._reading
-
-    def _before(self, forward: Forward, text: str | int, window: Window) -> Tensor:
-        """The output of the intact model; that of the latest text is held."""
-        if self._intact is None or self._intact[0] != text:
+    def _before(self, forward: Forward, request: SwitchRequest) -> tuple[Window, Inputs, Tensor]:
+        """The input, and the output of the intact model; those of the latest input are held."""
+        key = request.text, request.decoder
+        if self._intact is None or self._intact[0] != key:
             self._intact = None  # the memory, before the next one is made
-            self._intact = (text, self._output(forward, window, {}))
-        return self._intact[1]
+            window = self._window(request)
+            inputs = complete_inputs(self.store.model, window.batch)
+            if self._found is None:
+                self._found = OutputReading.of(forward, inputs, self.store.tokenizer)
+            _check_length(inputs, self._reading)
+            self._intact = key, window, self._output(forward, inputs, {})
+        _, window, before = self._intact
+        return window, complete_inputs(self.store.model, window.batch), before
 
-    def _output(self, forward: Forward, window: Window, gates: Gates) -> Float[Tensor, "token width"]:
+    def _output(self, forward: Forward, inputs: Inputs, gates: Gates) -> Float[Tensor, "row width"]:
         """A row of logits per token, or its vector; of models that return one vector, one row."""
         scaled = gate(self.store.model, gates, sites=self._sites) if gates else nullcontext()
         with scaled:
-            if self._reading == "masked":
-                output = self._masked_logits(forward, window.batch)
+            if self._reading.kind == "masked":
+                output = self._masked_logits(forward, inputs)
             else:
-                name = "logits" if self._reading == "next" else self._vector
-                output = tensor_in(forward(window.batch), name)[0].float().cpu()
+                output = self._reading.rows(forward(inputs))
         if not bool(output.isfinite().all()):
             raise MultiheadError(
                 "the model returns NaN or infinity on this text",
                 hint="half precision may overflow: load it in float32",
             )
-        return output[None] if output.ndim == 1 else output
+        return output
 
     def _masked_logits(self, forward: Forward, batch: Inputs) -> Float[Tensor, "token vocabulary"]:
         """The logits of every token while it is masked."""
@@ -192,8 +183,8 @@ class Switches:
             rows.append(logits[torch.arange(len(at)), at].float().cpu())
         return torch.cat(rows)
 
-    def _map(self, forward: Forward, window: Window, gates: Gates, site: Site, head: int) -> str:
-        """The map of a head in a run with these gates, as text: see `map_text`."""
+    def _map(self, forward: Forward, inputs: Inputs, gates: Gates, site: Site, head: int) -> str | None:
+        """The map of a head in a run with these gates, as text: see `map_text`. None if it is too large."""
         problems: list[Problem] = []
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
@@ -203,60 +194,80 @@ class Switches:
             return compute()
 
         with gate(self.store.model, gates, sites=self._sites) if gates else nullcontext():
-            forward(window.batch, listen)
+            forward(inputs, listen)
         one = HeadMap(problems[0], head)
+        if one.shape[0] * one.shape[1] > MOST_CELLS:
+            return None
         return map_text(one.rows(list(range(one.shape[0]))))
 
     # ---- the answer -----------------------------------------------------------------------------
 
-    def _predictions(self, before: Tensor, after: Tensor, ids: Int[Tensor, " token"], token: int) -> dict[str, Any]:
-        """The likeliest tokens at one place, and all places whose likeliest token has changed."""
-        old, new = before[token].softmax(-1), after[token].softmax(-1)
+    def _predictions(
+        self, before: Tensor, after: Tensor, inputs: Inputs, words: Words, token: int
+    ) -> dict[str, Any]:
+        """The likeliest tokens or classes at one token, and all tokens whose likeliest one has changed."""
+        model, reading = self.store.model, self._reading
+        row = token if len(before) > 1 else 0  # many classifiers have one row for the whole input
+        old, new = (reading.probabilities(model, rows[row]) for rows in (before, after))
         order = torch.maximum(old, new).topk(min(TOP, len(old))).indices.tolist()
-        following = token if self._reading == "masked" else token + 1
-        actual = int(ids[following]) if following < len(ids) else None
+        actual = self._actual(inputs, token)
         if actual is not None and actual not in order:
             order[-1] = actual
         guesses = before.argmax(-1), after.argmax(-1)
-        special = torch.tensor(self._special(ids.tolist())) & (self._reading == "masked")
-        changed = ((guesses[0] != guesses[1]) & ~special).nonzero().flatten().tolist()
-        was, now = (self._spelled(guess[changed].tolist()) for guess in guesses)
+        different = guesses[0] != guesses[1]
+        if reading.kind == "masked":
+            different &= ~torch.tensor(words.special)
+        changed = different.nonzero().flatten().tolist()
+        was, now = (self._spelled(guess[changed].tolist(), before.shape[1]) for guess in guesses)
         top = [
             {"id": i, "word": word, "before": float(old[i]), "after": float(new[i])}
-            for i, word in zip(order, self._spelled(order), strict=True)
+            for i, word in zip(order, self._spelled(order, before.shape[1]), strict=True)
         ]
         return {
             "top": top,
             "actual": actual,
+            "rows": len(before),
             "changed": [
                 {"token": i, "before": a, "after": b} for i, a, b in zip(changed, was, now, strict=True)
             ],
         }  # fmt: skip
 
+    def _actual(self, inputs: Inputs, token: int) -> int | None:
+        """The token of the text that is predicted at `token`."""
+        reading = self._reading
+        if reading.kind not in ("next", "masked") or reading.tokens is None:
+            return None
+        ids: Tensor = inputs[reading.tokens][0]
+        following = token if reading.kind == "masked" else token + 1
+        return int(ids[following]) if following < len(ids) else None
+
     def _vectors(self, before: Tensor, after: Tensor, tokens: int) -> dict[str, Any]:
-        """The cosine of the text's vector with the intact model's, and those of its tokens, where they have any."""
+        """How far the input's vector turned and moved, and the cosines of its tokens' vectors, if there are any."""
         pooling = pooling_of(self.store.model)
         whole = [pooling(x[None]) if len(x) > 1 else x for x in (before, after)]
         cosines = F.cosine_similarity(before, after, dim=-1).clamp(-1, 1).tolist()
         return {
             "cosine": float(F.cosine_similarity(*whole, dim=-1).clamp(-1, 1)[0]),
-            "vector": "logits" if self._vector == "logits" else f"last hidden states, {pooling}-pooled",
-            "cosines": cosines if len(before) == tokens else None,
+            "change": relative_change(whole[0][0], whole[1][0]),
+            "vector": self._reading.vector_name(self.store.model, len(before)),
+            "cosines": cosines if len(before) == tokens > 1 else None,
         }
 
-    def _special(self, ids: Sequence[int]) -> list[bool]:
-        return Words.of(ids, self.store.tokenizer).special
+    def _spelled(self, ids: list[int], width: int) -> list[str]:
+        """The names of predicted tokens or classes."""
+        if self._reading.kind != "classes":
+            return Words.of(ids, self.store.tokenizer).shown
+        labels = self._reading.labels(self.store.model, width)
+        return [show_control_chars(labels[i]) for i in ids]
 
-    def _spelled(self, ids: Sequence[int]) -> list[str]:
-        return Words.of(ids, self.store.tokenizer).shown
 
-
-def _ids(window: Window, reading: Reading) -> Int[Tensor, " token"]:
-    ids: Tensor = window.batch["input_ids"][0].cpu()
-    most = MOST_MASKED if reading == "masked" else MOST_TOKENS
-    if len(ids) > most:
-        raise _too_long(f"{len(ids):,}", most)
-    return ids
+def _check_length(inputs: Inputs, reading: OutputReading) -> None:
+    """Raise if there are too many tokens to compare."""
+    ids = [inputs[name] for name in ("input_ids", "decoder_input_ids") if name in inputs]
+    count = max((x.shape[1] for x in ids), default=0)
+    most = MOST_MASKED if reading.kind == "masked" else MOST_TOKENS
+    if count > most:
+        raise _too_long(f"{count:,}", most)
 
 
 def _too_long(got: str, most: int | None) -> SizeError:

@@ -275,8 +275,21 @@ def shown_text(
     sequences, sides = _sequences(window, shapes, tokenizer, text)
     placed = [replace(x, rows=rows, columns=columns) for x, (rows, columns) in zip(layers, sides, strict=True)]
     name = (text if text is not None else " ".join(sequences[0].shown)) if sequences else "a text"
-    note = "; ".join(filter(None, (window.note, "" if text is None else _unknown(tokenizer, text))))
-    return ShownText(_title(name), note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
+    notes = (
+        window.note,
+        _longer_than_trained(window, tokenizer),
+        "" if text is None else _unknown(tokenizer, text),
+    )
+    note = "; ".join(filter(None, notes))
+    return ShownText(title(name), note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
+
+
+def _longer_than_trained(window: Window, tokenizer: Any) -> str:
+    """The length of text that the tokenizer names for its model, if the text is longer."""
+    limit, ids = getattr(tokenizer, "model_max_length", None), window.batch.get("input_ids")
+    if not isinstance(limit, int) or not isinstance(ids, Tensor) or ids.shape[1] <= limit:
+        return ""
+    return f"the model was trained on texts of at most {limit:,} tokens, this one has {ids.shape[1]:,}"
 
 
 def _unknown(tokenizer: Any, text: str) -> str:
@@ -290,7 +303,8 @@ def _unknown(tokenizer: Any, text: str) -> str:
     return f"the model reads {token} for words that it does not have: {shown}{more}"
 
 
-def _title(text: str) -> str:
+def title(text: str) -> str:
+    """The beginning of a text, which names it."""
     line = show_control_chars(" ".join(text.split()))
     return line if len(line) <= TITLE else f"{line[: TITLE - 1].rstrip()}…"
 

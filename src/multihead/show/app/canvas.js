@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 
-const PLAIN_TYPE = 15; // pixels: the font of style.css
+const PLAIN_TYPE = 16; // pixels: the font of style.css
 
 export const FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif";
 

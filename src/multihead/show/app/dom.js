@@ -66,13 +66,22 @@ export function svg(tag, attributes = {}, ...children) {
  * @param {string} value
  * @param {(value: string) => void} change
  * @param {Child} [help]
+ * @param {[string, string][]} [more] options in a group below the others
  */
-export function choice(label, options, value, change, help) {
+export function choice(label, options, value, change, help, more = []) {
   const select = el("select", { onchange: () => change(select.value) });
-  for (const [key, text] of options) {
-    const option = el("option", { value: key }, text);
-    option.selected = key === value;
-    select.append(option);
+  const fill = (/** @type {Element} */ box, /** @type {[string, string][]} */ some) => {
+    for (const [key, text] of some) {
+      const option = el("option", { value: key }, text);
+      option.selected = key === value;
+      box.append(option);
+    }
+  };
+  fill(select, options);
+  if (more.length) {
+    const group = el("optgroup", { label: "more" });
+    fill(group, more);
+    select.append(group);
   }
   return el("div", { class: "choice" }, el("label", {}, el("span", {}, label), select), help);
 }

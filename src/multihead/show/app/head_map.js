@@ -70,19 +70,20 @@ export class HeadMap {
    * @param {Float32Array} weights
    */
   static fromWeights(name, sequence, weights) {
-    return HeadMap.fromCodes(name, sequence, Uint8Array.from(weights, code));
+    const n = sequence.shown.length;
+    const layer = { label: "", queries: n, keys: n, rows: 0, columns: 0, norms: null, heads: [] };
+    return HeadMap.fromCodes(name, { sequences: [sequence] }, layer, Uint8Array.from(weights, code));
   }
 
   /**
-   * A square map from its codes.
+   * A map from its codes.
    * @param {string} name
-   * @param {Sequence} sequence
+   * @param {Pick<Text, "sequences">} text
+   * @param {TextLayer} layer
    * @param {Uint8Array} coded
    */
-  static fromCodes(name, sequence, coded) {
-    const n = sequence.shown.length;
-    const layer = { label: "", queries: n, keys: n, rows: 0, columns: 0, norms: null, heads: [] };
-    const map = new HeadMap(name, { sequences: [sequence] }, layer);
+  static fromCodes(name, text, layer, coded) {
+    const map = new HeadMap(name, text, layer);
     map.coded = coded;
     return map;
   }

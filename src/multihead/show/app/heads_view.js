@@ -14,29 +14,21 @@ import { sharesNamed, withoutValue } from "./share_names.js";
 import { hasShares, leadingOf } from "./shares.js";
 import { yourText } from "./text_choice.js";
 
-/** Measures that people choose first. */
-const FAVOURITES = [
-  ...["entropy", "max_weight", "distance", "first", "special", "previous", "next", "self", "induction", "same_token"],
-  ...["output_norm", "kind_score", "driven_score", "most_similar_cka"],
-];
-
-function measureNames() {
-  const names = numberColumns();
-  const favourites = [report.importance ?? "", ...FAVOURITES].filter((name) => names.includes(name));
-  return [...favourites, ...names.filter((name) => !favourites.includes(name))];
-}
+/** Measures that people choose first; the others are in a group below. */
+const FAVOURITES = ["entropy", "distance", "first", "special", "previous", "next", "self", "induction", "same_token"];
 
 /**
- * What the grid shows if nothing else is chosen, the first that there is.
- * @param {string[]} names
- * @returns {[string, string][]} value, text
+ * What can colour the grid: the first of `options` unless something else is chosen, and the other measures.
+ * @returns {{options: [string, string][], more: [string, string][]}} value, text
  */
-function colourings(names) {
-  /** @type {[string, string][]} */
-  const options = names.map((name) => [name, name]);
+function colourings() {
+  const names = numberColumns();
+  const favourites = [report.importance ?? "", ...FAVOURITES].filter((name) => names.includes(name));
+  const named = (/** @type {string} */ name) => /** @type {[string, string]} */ ([name, name]);
+  const options = favourites.map(named);
   if (column("kind")) options.unshift(["kind", "kind of head"]);
   if (hasShares()) options.unshift(["shares", "what decides where it looks"]);
-  return options;
+  return { options, more: names.filter((name) => !favourites.includes(name)).map(named) };
 }
 
 /**
@@ -58,12 +50,13 @@ function selection({ share, kind }) {
  * @returns {import("./types.js").View}
  */
 export function headsView(state) {
-  const options = colourings(measureNames());
-  const by = options.find(([value]) => value === state.color)?.[0] ?? options[0]?.[0] ?? "kind";
+  const colours = colourings();
+  const all = [...colours.options, ...colours.more];
+  const by = all.find(([value]) => value === state.color)?.[0] ?? all[0]?.[0] ?? "kind";
   const { share, kind, has } = selection(state);
   const grid = new Grid(by, has);
   const left = el("section", { class: "gridside", "aria-label": "Grid of heads" });
-  left.append(colorControl(by, options), grid.box, legend(by, { share, kind }), grid.note);
+  left.append(colorControl(by, colours), grid.box, legend(by, { share, kind }), grid.note);
   const heads = [...report.heads.keys()].filter(has);
   const right = report.table ? el("section", { class: "tableside", "aria-label": "Table of heads" }) : null;
   const count = heads.length;
@@ -78,14 +71,14 @@ const shareMeaning = (share) => sentence(sharesNamed(share)[0]?.meaning ?? "");
 
 /**
  * @param {string} by
- * @param {[string, string][]} options
+ * @param {ReturnType<typeof colourings>} colours
  */
-function colorControl(by, options) {
+function colorControl(by, { options, more }) {
   const own = yourText({ view: "tokens" });
-  if (!options.length) return el("div", { class: "controls" }, own);
+  if (!options.length && !more.length) return el("div", { class: "controls" }, own);
   const term = by === "kind" || by === "shares" ? help(by) : columnHelp(by);
   const change = (/** @type {string} */ color) => go({ color, kind: undefined, share: undefined });
-  return el("div", { class: "controls" }, choice("Colour by", options, by, change, term), own);
+  return el("div", { class: "controls" }, choice("Colour by", options, by, change, term, more), own);
 }
 
 /**

@@ -23,11 +23,13 @@ import { tokensView } from "./tokens_view.js";
  * @typedef {{key: string, title: string, make: (state: State) => View, has: () => boolean}} Tab
  */
 
+const isServed = () => report.served !== null && report.texts.some(Boolean);
+
 /** @type {Tab[]} */
 const TABS = [
   { key: "heads", title: "Heads", make: headsView, has: () => true },
   { key: "tokens", title: "Tokens", make: tokensView, has: () => report.texts.length > 0 },
-  { key: "switches", title: "Switches", make: switchesView, has: () => report.served && report.texts.some(Boolean) },
+  { key: "switches", title: "Switches", make: switchesView, has: isServed },
   { key: "similarity", title: "Similarity", make: similarityView, has: () => report.pairs !== null },
   { key: "pruning", title: "Pruning", make: pruningView, has: () => report.curve !== null || report.cost !== null },
   { key: "theory", title: "Theory", make: theoryView, has: () => report.theory !== null },

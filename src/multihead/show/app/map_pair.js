@@ -46,7 +46,7 @@ export class MapPair {
 
   /**
    * @param {string} head
-   * @param {number} token the row that is outlined
+   * @param {number | null} token the row that is outlined
    * @param {Record<Which, HeadMap | null>} maps
    * @param {string} elsewhere where the numbers of the maps are, for those who do not see them
    */

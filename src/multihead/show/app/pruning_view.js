@@ -213,7 +213,7 @@ class CurveChart {
     for (let k = 0; k <= 4; k += 1) {
       const lost = least + ((most - least) * k) / 4;
       context.textAlign = "right";
-      if (Math.abs(y(lost) - limit) > 12 || k === 0) context.fillText(`${Math.round(100 * lost)} %`, left - 8, y(lost));
+      context.fillText(`${Math.round(100 * lost)} %`, left - 8, y(lost));
       strokeLine(context, left, y(lost), width - right, y(lost));
       const kept = Math.round((this.total * (4 - k)) / 4);
       context.textAlign = k === 0 ? "left" : k === 4 ? "right" : "center";
@@ -224,8 +224,9 @@ class CurveChart {
     context.font = `600 12px ${FONT}`;
     context.fillText("heads kept", (left + width - right) / 2, HEIGHT - 8);
     fillVertical(context, "quality lost", 8, (MARGIN.top + HEIGHT - bottom) / 2);
-    context.textAlign = "right";
-    context.fillText(`${Number((100 * this.curve.limit).toPrecision(3))} %`, left - 8, limit);
+    context.textAlign = "right"; // in the frame, where no other label is: at few heads all curves are far above
+    context.fillStyle = themeColor("--dim");
+    context.fillText(`limit ${Number((100 * this.curve.limit).toPrecision(3))} %`, width - right - 4, limit - 9);
     context.setLineDash([4, 4]);
     context.strokeStyle = themeColor("--dim");
     strokeLine(context, left, limit, width - right, limit);

@@ -56,12 +56,12 @@ export const isAbort = (error) => error instanceof DOMException && error.name ==
 
 /**
  * Let the model read a text. Returns its windows and the index of the first.
- * @param {string} text
+ * @param {{text: string | number, decoder?: string}} input words, or the number of a text; and those of a decoder
  * @returns {Promise<{texts: import("./types.js").Text[], first: number}>}
  */
-export async function sendText(text) {
-  const headers = { "Content-Type": "text/plain" };
-  const response = await fetch("text", { method: "POST", body: text, headers });
+export async function sendText(input) {
+  const headers = { "Content-Type": "application/json" };
+  const response = await fetch("text", { method: "POST", body: JSON.stringify(input), headers });
   if (!response.ok) throw new Error(await response.text());
   return response.json();
 }

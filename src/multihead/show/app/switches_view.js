@@ -2,17 +2,20 @@
 
 import { headIn, headState, indexIn, replace } from "./address.js";
 import { inflate } from "./blobs.js";
+import { kindMeaning } from "./definitions.js";
 import { announce, el } from "./dom.js";
-import { formatFraction, plural, shorten } from "./format.js";
+import { formatFraction, formatPercent, plural, sentence, shorten } from "./format.js";
 import { kindText } from "./grid.js";
 import { HeadMap } from "./head_map.js";
 import { help } from "./help.js";
+import { kindLabel } from "./kinds.js";
 import { MapPair } from "./map_pair.js";
 import { loadMap } from "./maps.js";
 import { HeadSwitches } from "./play/switches.js";
 import { bar, fillChanges, guessRows, legend } from "./prediction_bars.js";
-import { column, firstOf, kindOf, places, report } from "./report.js";
+import { firstOf, kindOf, places, report } from "./report.js";
 import { askSwitches, isAbort } from "./server.js";
+import { withoutValue } from "./share_names.js";
 import { SwitchState } from "./switch_state.js";
 import { textChoice, textIn } from "./text_choice.js";
 import { TokenText } from "./token_text.js";
@@ -26,6 +29,8 @@ const RESTING = 60; // milliseconds without a change after which the model runs
 const MOST_HEADS = 2048;
 const DIGITS = 4; // of a cosine: one head turns a vector little
 const MODEL = "unchanged model";
+const DECODER = "The encoder reads one text, the decoder writes the other word by word. ";
+const EACH = " This model has a prediction for every token: choose one.";
 
 /** What the answer of a model means. @type {Record<SwitchAnswer["reading"], string>} */
 const MEANING = {
@@ -33,13 +38,28 @@ const MEANING = {
   masked:
     "This model fills in hidden tokens. The chosen token is hidden from it, and the bars show what it takes it for. " +
     "For the list, every other token is hidden in turn.",
+  classes: "This model sorts its input into classes. The bars show the likeliest classes.",
   vector:
-    "This model has no prediction of words to compare: it turns a text into a vector. The cosine compares the vector " +
-    "with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one.",
+    "This model has no prediction of words to compare: it turns its input into a vector. The cosine compares the " +
+    "vector with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one.",
 };
 
 /** Kept while other views are shown. */
 const switches = new SwitchState();
+
+/** @param {string} text */
+const sequenceName = (text) => el("h2", { class: "sequencename" }, text);
+
+/** Whether a sequence has tokens: images, sound and vectors have positions. @param {import("./types.js").Sequence} s */
+const hasWords = ({ shown }) => shown.some((word, i) => word !== String(i));
+
+/** "Layer 3", "Decoder layer 3", "Cross-attention, layer 3". @param {number} site */
+function layerTitle(site) {
+  const { stack, layer } = report.sites[site];
+  if (!stack) return `Layer ${layer}`;
+  if (stack === "cross") return `Cross-attention, layer ${layer}`;
+  return `${stack[0].toUpperCase()}${stack.slice(1)} layer ${layer}`;
+}
 
 /**
  * @param {State} state
@@ -60,7 +80,11 @@ class SwitchScene {
   constructor(state) {
     switches.restore(state.scale);
     this.text = textIn(state);
-    this.sequence = report.texts[this.text].sequences[0];
+    const { sequences, layers } = report.texts[this.text];
+    /** The index of the sequence that has predictions: of an encoder–decoder, that of the decoder. */
+    this.predicted = layers[layers.length - 1].rows;
+    this.sequence = sequences[this.predicted];
+    this.source = this.predicted ? sequences[0] : null;
     this.head = headIn(state) ?? 0;
     this.token = indexIn(state.row, this.sequence.shown.length) ?? this.lastWord();
     this.abort = new AbortController();
@@ -71,7 +95,8 @@ class SwitchScene {
     this.maps = { before: null, after: null };
     const choose = (/** @type {number} */ token) => this.choose(token);
     this.tokens = new TokenText(this.sequence, { hover: () => {}, pick: choose, label: "Tokens; choose one" });
-    this.pair = new MapPair(choose, (which, cell) => this.read(which, cell), MODEL);
+    const chooseRow = (/** @type {number} */ token) => this.sameSequence && choose(token);
+    this.pair = new MapPair(chooseRow, (which, cell) => this.read(which, cell), MODEL);
     this.grid = report.heads.length > MOST_HEADS ? null : this.makeGrid();
     const act = (/** @type {() => void} */ change) => () => this.act(change);
     this.undo = el("button", { type: "button", id: "undo", onclick: act(() => switches.undo()) }, "Undo");
@@ -97,6 +122,7 @@ class SwitchScene {
       { class: "heads", "aria-label": "heads" },
       el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("switch"), this.undo, this.reset),
       this.grid?.box ?? el("p", { class: "dim" }, tooMany),
+      this.grid?.kinds,
     );
     const lead =
       "Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs " +
@@ -106,26 +132,49 @@ class SwitchScene {
     controls.querySelector("textarea")?.setAttribute("rows", "2");
     const element = el("div", { class: "switchview" }, el("p", { class: "lead" }, lead), controls, this.tokens.box);
     element.append(el("div", { class: "two" }, heads, this.prediction), this.pair.box);
+    const { note } = report.texts[this.text];
+    if (note) this.tokens.box.before(el("p", { class: "note textnote" }, sentence(note)));
+    const typed = report.served?.includes("text") || this.source;
+    if (!typed && !hasWords(this.sequence)) this.tokens.box.prepend(sequenceName("Positions of the input"));
+    if (this.source) this.tokens.box.before(this.sourceText(this.source));
     element.addEventListener("keydown", (event) => this.onKey(event));
     return element;
+  }
+
+  /** What the encoder reads. @param {import("./types.js").Sequence} source */
+  sourceText(source) {
+    const shown = new TokenText(source, { hover: () => {}, pick: () => {}, label: "Tokens of the encoder" });
+    this.tokens.box.prepend(sequenceName("The decoder has read"));
+    shown.box.prepend(sequenceName("The encoder reads"));
+    return shown.box;
   }
 
   makeGrid() {
     const layers = report.sites.map((site, s) =>
       Array.from({ length: site.heads }, (_, h) => {
         const head = firstOf[s] + h;
-        const kind = column("kind") ? { kind: kindOf(head), label: kindText(head) } : {};
-        return { name: report.heads[head], ...kind };
+        const kind = withoutValue(kindOf(head));
+        const group = { group: kindLabel(kind), meaning: kindMeaning(kind) };
+        const about = kind ? { kind: kindOf(head), label: kindText(head), ...group } : {};
+        const name = report.heads[head];
+        return { name, shown: name.replace(/^.*\./, ""), ...about };
       }),
     );
-    return new HeadSwitches(layers, {
-      select: (layer, head) => this.act(() => (this.head = firstOf[layer] + head)),
-      scale: (layer, head, scale) =>
+    const handlers = {
+      select: (/** @type {number} */ layer, /** @type {number} */ head) =>
+        this.act(() => (this.head = firstOf[layer] + head)),
+      scale: (/** @type {number} */ layer, /** @type {number} */ head, /** @type {number} */ scale) =>
         this.act(() => {
           this.head = firstOf[layer] + head;
           switches.set(this.head, scale);
         }),
-    });
+    };
+    return new HeadSwitches(layers, handlers, layerTitle);
+  }
+
+  /** Whether the rows of the chosen head's map are the tokens that have predictions. */
+  get sameSequence() {
+    return report.texts[this.text].layers[places[this.head].site].rows === this.predicted;
   }
 
   /** The last token that is not a delimiter. */
@@ -190,7 +239,8 @@ class SwitchScene {
       const before = await loadMap(text, head).catch(() => null);
       if (signal.aborted) return;
       this.answer = answer;
-      this.maps = { before, after: codes && HeadMap.fromCodes(name, this.sequence, codes) };
+      const layer = report.texts[text].layers[places[head].site];
+      this.maps = { before, after: codes && HeadMap.fromCodes(name, report.texts[text], layer, codes) };
       this.fault.textContent = "";
     } catch (error) {
       if (isAbort(error) || signal.aborted) return;
@@ -210,10 +260,12 @@ class SwitchScene {
     this.bars.replaceChildren();
     this.list.replaceChildren();
     const vector = answer?.vector ? ` The vector: ${answer.vector}.` : "";
-    this.meaning.textContent = answer ? MEANING[answer.reading] + vector : "";
+    const decoder = this.source && answer?.reading === "next" ? DECODER : "";
+    const each = answer?.reading === "classes" && (answer.rows ?? 1) > 1 ? EACH : "";
+    this.meaning.textContent = answer ? decoder + MEANING[answer.reading] + each + vector : "";
     this.title.textContent = answer ? this.heading(answer) : "No prediction";
     if (answer?.top) this.drawTop(answer, changed);
-    if (answer?.cosine !== undefined) this.drawCosine(answer.cosine, changed);
+    if (answer?.cosine !== undefined) this.drawCosine(answer.cosine, answer.change ?? 0, changed);
     const changes = answer && changed ? this.changes(answer) : [];
     if (answer && changed) {
       const title = this.changeTitle(answer, changes.length);
@@ -227,9 +279,10 @@ class SwitchScene {
   }
 
   /** @param {SwitchAnswer} answer */
-  heading({ reading }) {
+  heading({ reading, rows }) {
     const word = `“${this.word(this.token)}”`;
-    if (reading === "vector") return "The vector of the text";
+    if (reading === "vector") return "The vector of the input";
+    if (reading === "classes") return (rows ?? 1) > 1 ? `The class of ${word}` : "The class of the input";
     return reading === "next" ? `Next token after ${word}` : `In place of ${word}`;
   }
 
@@ -246,9 +299,10 @@ class SwitchScene {
 
   /**
    * @param {number} cosine
+   * @param {number} change
    * @param {boolean} changed
    */
-  drawCosine(cosine, changed) {
+  drawCosine(cosine, change, changed) {
     const row = (/** @type {string} */ name, /** @type {number} */ value) =>
       el(
         "div",
@@ -258,18 +312,20 @@ class SwitchScene {
         el("span", { class: "chance" }, el("b", { "data-cosine": name }, value.toFixed(DIGITS))),
       );
     const rows = changed ? [row("before", 1), row("after", cosine)] : [row("before", 1)];
-    this.bars.replaceChildren(...rows, legend(changed, MODEL));
+    const moved = `The vector moved by ${formatPercent(change, 2)} of its length.`;
+    this.bars.replaceChildren(...rows, legend(changed, MODEL), changed ? el("p", {}, moved) : "");
   }
 
   /**
    * The tokens that changed: of a model without predictions, those whose vectors turned, the most turned first.
    * @param {SwitchAnswer} answer
    */
-  changes({ changed, cosines }) {
+  changes({ changed, cosines, reading, rows = 1 }) {
     const word = (/** @type {number} */ token) => shorten(this.word(token), 20);
     if (changed) {
       const arrow = (/** @type {string} */ a, /** @type {string} */ b) => `${shorten(a, 20)} → ${shorten(b, 20)}`;
-      return changed.map(({ token, before, after }) => ({ token, text: `${word(token)}: ${arrow(before, after)}` }));
+      const of = (/** @type {number} */ token) => (rows === 1 && reading === "classes" ? "" : `${word(token)}: `);
+      return changed.map(({ token, before, after }) => ({ token, text: of(token) + arrow(before, after) }));
     }
     return (cosines ?? [])
       .map((cosine, token) => ({ token, cosine, text: `${word(token)} ${cosine.toFixed(DIGITS)}` }))
@@ -281,13 +337,15 @@ class SwitchScene {
    * @param {SwitchAnswer} answer
    * @param {number} count
    */
-  changeTitle({ reading, shown, cosines }, count) {
+  changeTitle({ reading, shown, cosines, rows = 1 }, count) {
     const of = `${count} of ${plural(shown.length, "token")}`;
     if (reading === "vector") {
-      if (!cosines) return "This model returns one vector for the whole text.";
+      if (!cosines) return "This model returns one vector for the whole input.";
       if (!count) return "No token's vector turned.";
       return `The vectors of ${of} turned; the text is shaded by it. Their cosines, the most turned first:`;
     }
+    if (reading === "classes" && rows === 1) return `The likeliest class ${count ? "changed:" : "is the same."}`;
+    if (reading === "classes") return `The likeliest class ${count ? `of ${of} changed:` : "is the same everywhere."}`;
     if (!count) return "The likeliest token is the same everywhere.";
     return reading === "next" ? `The likeliest next token changed after ${of}:` : `Another token fills ${of}:`;
   }
@@ -296,7 +354,8 @@ class SwitchScene {
     this.pair.box.hidden = !this.maps.before;
     if (!this.maps.before) return;
     const elsewhere = "The view of this head has the same weights.";
-    this.pair.update(report.heads[this.head], this.token, this.maps, elsewhere);
+    const row = this.sameSequence ? this.token : null;
+    this.pair.update(report.heads[this.head], row, this.maps, elsewhere);
   }
 
   /**
@@ -304,9 +363,10 @@ class SwitchScene {
    * @param {[number, number]} cell
    */
   read(which, cell) {
-    const weight = this.maps[which]?.row(cell[0])[cell[1]];
-    const [query, key] = cell.map((token) => `“${shorten(this.word(token), 24)}”`);
-    return `${query} looks at ${key} with weight ${formatFraction(weight)}`;
+    const map = this.maps[which];
+    if (!map) return "";
+    const [query, key] = [map.rows.shown[cell[0]], map.columns.shown[cell[1]]].map((word) => `“${shorten(word, 24)}”`);
+    return `${query} looks at ${key} with weight ${formatFraction(map.row(cell[0])[cell[1]])}`;
   }
 
   /** @param {number} token */

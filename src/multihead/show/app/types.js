@@ -142,7 +142,7 @@
  * @property {{name: string, class: string, parameters: number}} model
  * @property {{name: string, documents: number, tokens?: number, loss?: string}} corpus
  * @property {boolean} stopped
- * @property {boolean} served
+ * @property {string[] | null} served what its server reads: "text", "decoder"; null of a file
  * @property {string[]} notes
  * @property {{text: string, link: string}[]} findings
  * @property {Site[]} sites
@@ -165,15 +165,17 @@
  * @property {number} [token] where predictions are listed
  * @property {string} [head] the head whose map is returned
  *
- * @typedef {object} SwitchAnswer `top` and `changed` of models that predict tokens, the cosines of others
- * @property {"next" | "masked" | "vector"} reading
+ * @typedef {object} SwitchAnswer `top` and `changed` of models that predict tokens or classes, the cosines of others
+ * @property {"next" | "masked" | "classes" | "vector"} reading
  * @property {string[]} shown
  * @property {number} token
  * @property {string | null} map 255 √p, deflated
  * @property {{id: number, word: string, before: number, after: number}[]} [top]
  * @property {number | null} [actual] the token that stands in the text
  * @property {{token: number, before: string, after: string}[]} [changed]
- * @property {number} [cosine] of the vectors of the text, before and after
+ * @property {number} [rows] how many predictions there are: one for each token, or one
+ * @property {number} [cosine] of the vectors of the input, before and after
+ * @property {number} [change] how far the vector of the input moved, relative to its length
  * @property {number[] | null} [cosines] of the vectors of its tokens
  * @property {string} [vector] what the vector of the text is
  *

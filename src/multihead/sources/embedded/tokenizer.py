@@ -31,6 +31,8 @@ class WordTokenizer:
     """
 
     is_fast = False
+    model_max_length = 72
+    """tokens of the longest text that the embedded model was trained on; it reads longer ones less well"""
 
     def __init__(self, words: Sequence[str] | None = None) -> None:
         self.words = _read_words(FOLDER) if words is None else tuple(words)

@@ -3,9 +3,10 @@
 import { readBlob, readData } from "../blobs.js";
 import { setCharts } from "../charts.js";
 import { byId, closest, el } from "../dom.js";
-import { formatCount, formatNumber, formatPercent, plural } from "../format.js";
+import { formatCount, formatNumber, formatPercent, plural, sentence } from "../format.js";
 import { help } from "../help.js";
 import { resetThemeColors } from "../palettes.js";
+import { sharesNamed } from "../share_names.js";
 import { ComputationView } from "./computation_view.js";
 import { copyLink } from "./copy_link.js";
 import "./glossary.js";
@@ -47,6 +48,16 @@ class Facts {
   }
 }
 
+/**
+ * What a head of the kind of a named head does; a share has its own meaning.
+ * @param {import("./session.js").Card} card
+ * @param {string} name
+ */
+function kindMeaning({ kinds, meanings }, name) {
+  const shares = sharesNamed(kinds[name]).map((share) => sentence(`${share.name}: ${share.meaning}`));
+  return meanings[name] ?? shares.join(" ");
+}
+
 class Page {
   /** @param {Session} session */
   constructor(session) {
@@ -80,6 +91,7 @@ class Page {
       { class: "heads", "aria-label": "heads" },
       el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.reset),
       this.switches.box,
+      this.switches.kinds,
       this.facts.box,
     );
     byId("main").replaceChildren(
@@ -103,6 +115,7 @@ class Page {
         name: nameOf(layer, head),
         kind: session.card.kinds[nameOf(layer, head)],
         label: session.card.labels[nameOf(layer, head)],
+        meaning: kindMeaning(session.card, nameOf(layer, head)),
       })),
     );
     const set = (/** @type {(settings: import("./model.js").Settings) => void} */ change) =>

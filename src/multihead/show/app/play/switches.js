@@ -13,8 +13,11 @@ import { kvChoices } from "./settings.js";
  *
  * @typedef {object} GridHead
  * @property {string} name
+ * @property {string} [shown] the name without the part that the title of its layer has
  * @property {string} [kind]
  * @property {string} [label] what the kind is called
+ * @property {string} [group] the kind in the legend, where the label also has a value; default: the label
+ * @property {string} [meaning] what a head of the kind does
  *
  * @typedef {object} Handlers a switch that the caller does not have is not drawn
  * @property {(layer: number, head: number) => void} select
@@ -31,9 +34,11 @@ export class HeadSwitches {
   /**
    * @param {GridHead[][]} layers
    * @param {Handlers} handlers
+   * @param {(layer: number) => string} [title] of a layer
    */
-  constructor(layers, handlers) {
+  constructor(layers, handlers, title = (layer) => `Layer ${layer}`) {
     this.layers = layers;
+    this.title = title;
     this.handlers = handlers;
     this.cells = layers.map((heads, layer) => heads.map((head, h) => this.cell(head, layer, h)));
     this.bars = layers.map((heads, layer) => this.bar(layer, heads.length));
@@ -55,6 +60,7 @@ export class HeadSwitches {
       return el("div", { class: "switchlayer" }, this.bars[layer].box, grid);
     });
     this.box = el("div", { class: "switches" }, ...rows, handlers.pattern ? detail : null);
+    this.kinds = kindLegend(layers.flat());
     /** The chosen head. @type {[number, number]} */
     this.at = [0, 0];
   }
@@ -64,13 +70,13 @@ export class HeadSwitches {
    * @param {number} layer
    * @param {number} number
    */
-  cell({ name, kind, label }, layer, number) {
+  cell({ name, shown, kind, label }, layer, number) {
     const dot = el("span", { class: "dot" });
     if (kind) dot.style.backgroundColor = kindColor(kind);
     const choose = el(
       "button",
       { type: "button", class: "headname", "data-head": name, onclick: () => this.handlers.select(layer, number) },
-      el("b", {}, dot, name),
+      el("b", {}, dot, shown ?? name),
       kind ? el("small", {}, label ?? kind) : null,
     );
     const on = el("input", { type: "checkbox", "aria-label": `${name} on`, "data-switch": name });
@@ -102,7 +108,7 @@ export class HeadSwitches {
     const box = el(
       "div",
       { class: "layerbar" },
-      el("b", {}, `Layer ${layer}`),
+      el("b", {}, this.title(layer)),
       this.handlers.merge
         ? el(
             "span",
@@ -149,4 +155,24 @@ export class HeadSwitches {
     this.pattern.disabled = settings[layer].merged;
     this.patternName.textContent = `${this.layers[layer][head].name} looks`;
   }
+}
+
+/**
+ * The kinds of the heads, each with a "?" that says what a head of this kind does.
+ * @param {GridHead[]} heads
+ */
+function kindLegend(heads) {
+  /** @type {Map<string, GridHead>} */
+  const first = new Map();
+  for (const head of heads) {
+    const name = head.group ?? head.label;
+    if (name && !first.has(name)) first.set(name, head);
+  }
+  const keys = [...first].map(([name, { kind, meaning }]) => {
+    const dot = el("span", { class: "dot" });
+    if (kind) dot.style.backgroundColor = kindColor(kind);
+    return el("span", { class: "kindkey" }, dot, name, " ", help(name, meaning));
+  });
+  const title = el("span", { class: "dim" }, "Kinds ", help("kind"));
+  return keys.length ? el("p", { class: "kindkeys" }, title, ...keys) : null;
 }
