@@ -100,6 +100,8 @@ def test_it_fits_every_screen(width: int, scheme: str, file: Path, opened: Open)
       return document.querySelector("#definition p").textContent;
     })""")
     assert len(texts) > 12
+    kinds = {row["kind"] for row in CARD["kinds"].values()}
+    assert shown.page.locator(".kindkey .help").count() == len(kinds), "every kind has a definition"
     assert all(len(text) > 15 for text in texts)
     shown.shot(f"play-{width}-{scheme}")
 
