@@ -41,6 +41,10 @@ class NormalEquations:
         self.missing = self.size = 0.0
         self._waiting: list[tuple[Tensor, Tensor]] = []
 
+    def empty(self) -> NormalEquations:
+        """The same equations without rows."""
+        return NormalEquations(bias=self.bias)
+
     @property
     def rows(self) -> int:
         self._add_waiting()
@@ -90,7 +94,7 @@ class NormalEquations:
         """Over the rows of both."""
         self._add_waiting()
         other._add_waiting()
-        both = NormalEquations(bias=self.bias)
+        both = self.empty()
         both.moments.merge(self.moments)
         both.moments.merge(other.moments)
         both.missing, both.size = self.missing + other.missing, self.size + other.size
