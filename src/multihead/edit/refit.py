@@ -27,7 +27,7 @@ from multihead.corpus.data_parallel import shard
 from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.fitted_map import LinearMap
-from multihead.edit.least_squares import NormalEquations, best_ridge
+from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original
 from multihead.edit.residual_block import Block, Layout, Rows, Tap, Writer
 from multihead.edit.value_refit import ValueMap
@@ -238,7 +238,7 @@ class BlockRefit:
                 ours, theirs = original.layout.rows(seen.taps[output], rows), original.output
             else:
                 ours, theirs = self._stream(map, seen, original), original.streams[map.writer.parameter]
-            apart += torch.stack([(theirs - ours).double().square().sum(), theirs.double().square().sum()]).cpu()
+            apart += torch.tensor([sum_of_squares(theirs - ours), sum_of_squares(theirs)], dtype=torch.float64)
         self.reduce_held(apart)
         return float(apart[0] / (apart[1] or 1.0))
 
@@ -268,7 +268,7 @@ class BlockRefit:
         )
         wide = torch.promote_types(theirs.dtype, torch.float32)
         missing = (theirs.to(wide) - ours.to(wide)) / (scale if writer.tap is not None else 1.0)
-        sums.add(rows, missing, float(theirs.double().square().sum()))
+        sums.add(rows, missing, sum_of_squares(theirs))
 
     def _stream(self, map: LinearMap, seen: Seen, original: Original) -> Rows:
         """s behind the map to refit in the cut model, or its output where there is no residual sum."""
