@@ -151,11 +151,13 @@ class BlockRefit:
 
     def _fit_values(self, writer: Writer) -> Fit | None:
         """The fit of W_V and W_O, if the layer has lost heads and the writer is its W_O."""
-        if self.heads is None or not self._is_output(writer):
+        layer = self.block.layer
+        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads):
             return None
-        if not ValueMap.supports(self.block.layer, self.heads):
+        map = ValueMap(self.student, writer, layer, self.heads)
+        if not map.explains(self.run, self.calibration.example()):
             return None
-        return replace(self._fit(ValueMap(self.student, writer, self.block.layer, self.heads)), values=True)
+        return replace(self._fit(map), values=True)
 
     def _fit(self, map: LinearMap) -> Fit:
         """Solve, write and measure a refit; keep only what brings the model closer to the original."""

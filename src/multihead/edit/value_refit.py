@@ -25,15 +25,19 @@ from torch import Tensor, nn
 
 from multihead._base.float64 import float64
 from multihead._base.shapes import HeadOutputs
+from multihead.corpus.accumulator import Inputs
+from multihead.corpus.run import Runner
 from multihead.edit.block_reader import Seen
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import RIDGES, NormalEquations
 from multihead.edit.residual_block import Layout, Rows, Writer
 from multihead.edit.surgery.install import install
+from multihead.errors import MultiheadError
 from multihead.layer import attend
 from multihead.layer._problem import autocast_disabled
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
+from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
 from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.projection_inputs import ProjectionInputs, projections_of
@@ -45,6 +49,8 @@ SWEEPS = 3
 """Over the heads of a layer; six gain less than .003 more."""
 TURNS = 2
 """Of W_V and W_O, at one kv head."""
+TOLERANCE = 0.02
+"""Of a check that p is read correctly, relative; half precision rounds by less."""
 CG_STEPS = 8
 """Of conjugate gradients, for values that several heads read."""
 
@@ -187,9 +193,29 @@ class ValueMap(LinearMap):
 
     @staticmethod
     def supports(layer: LayerAnatomy, heads: HeadWeights) -> bool:
-        """Whether z_h = P_h (x W_Vᵀ + b_V) is what W_O reads, and there are heads."""
-        direct = layer.storage.latent is None and not layer.gated and not layer.between["v"]
-        return direct and heads.heads > 0
+        """Whether W_V reads the input of the layer, W_O the output of the kernel, and there are heads."""
+        return layer.storage.latent is None and not layer.gated and heads.heads > 0
+
+    def explains(self, run: Runner, example: Inputs) -> bool:
+        """Whether the outputs of the heads are W_V p in a run: in a module of unknown code they may not be."""
+        forward, same = Forward(self.model), list[bool]()
+
+        def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Compare the outputs of the heads with those computed from p."""
+            z = self._listen(call, compute)
+            if call.path == self.layer.path and self._contexts is not None:
+                v = self.maps.v[list(self.maps.kv_of_head)].to(self._contexts)
+                computed = self._contexts @ v.mT
+                size = float(z.norm())
+                same.append(computed.shape == z.shape and float((computed - z).norm()) <= TOLERANCE * size)
+            return z
+
+        try:
+            with self._inputs, forward.listening(listen, required=False):
+                run(forward, example)
+        except MultiheadError:  # the inputs of W_V were not seen
+            return False
+        return same == [True]
 
     def equations(self) -> ValueEquations:
         return ValueEquations(self.maps, bias=self.bias is not None)

@@ -105,6 +105,19 @@ def test_a_fit_of_values_that_is_undone_leaves_the_projection_to_be_fitted(monke
     assert torch.equal(ours[name], theirs[name])
 
 
+def test_heads_whose_values_are_changed_before_the_kernel_are_left_to_the_projection(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    refit, of_values = _refit(_bert(), [3, 1])
+    example = refit.calibration.example()
+    assert of_values.explains(refit.run, example)
+    value = refit.student.get_submodule("encoder.layer.0.attention.self.value")
+    with value.register_forward_hook(lambda _, __, v: v.tanh()):
+        assert not of_values.explains(refit.run, example)
+        refit.run.weights_changed(refit.student)
+        assert not refit.fit()[0].values
+
+
 # ---- the solutions --------------------------------------------------------------------------------
 
 
