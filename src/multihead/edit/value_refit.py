@@ -44,7 +44,7 @@ from multihead.model.projection_inputs import ProjectionInputs, projections_of
 from multihead.model.statistics.second_moments import Crossed, Square
 
 DIRECTIONS = 4
-"""Directions of removed heads, in multiples of the value dimension; with all of them nn10 changes by less than .004."""
+"""Directions of removed heads, in multiples of the value dimension; all of them change nn10 by less than .004."""
 SWEEPS = 3
 """Over the heads of a layer; six gain less than .003 more."""
 TURNS = 2
