@@ -109,11 +109,11 @@ def _cut(
             layer = layers[part.name]
             block = blocks[layer.path]
             run.advance(block.path)
-            _install(student, layer, part, text, run, progress)
+            heads = _install(student, layer, part, text, run, progress)
             run.weights_changed(student)
             if refit:
                 fits += BlockRefit(
-                    run, block, text, spliced=shares, to_all=distill is None, progress=progress
+                    run, block, text, heads=heads, spliced=shares, to_all=distill is None, progress=progress
                 ).fit()
         text.originals.clear()
     record: dict[str, Any] = {"fits": [fit.to_json() for fit in fits]}
@@ -140,14 +140,19 @@ def _install(
     text: Calibration | None,
     run: Runner,
     progress: Progress | None,
-) -> None:
-    """Give a layer of the cut model the heads that the plan keeps, sharing keys and values as it groups them."""
+) -> HeadWeights | None:
+    """Give a layer of the cut model the heads that the plan keeps, sharing keys and values as it groups them.
+
+    Returns the new heads, or None if the layer has those of the original.
+    """
     if not part.changes:
-        return
+        return None
     new = HeadWeights.of(layer).keep(part.keep)
     if part.groups is not None:
         assert text is not None
         if progress is not None:
             progress(f"inputs of {layer.name}", 0, 1)
         new = share_kv(new, part.groups, moments_of(student, layer, text.fit(spliced=True), run=run))
-    install(student, layer, arranged(new), inputs=None if text is None else text.example(), run=run)
+    new = arranged(new)
+    install(student, layer, new, inputs=None if text is None else text.example(), run=run)
+    return new

@@ -31,6 +31,11 @@ RIDGES = (0.003, 0.01, 0.03, 0.1, 0.3, 1.0)
 """λ, relative to the mean of diag(ZᵀZ)."""
 
 
+def sum_of_squares(x: Tensor) -> float:
+    """Σ x², summed in fp64 without a copy of x."""
+    return float(torch.linalg.vector_norm(x, dtype=torch.float64)) ** 2
+
+
 class NormalEquations:
     """ZᵀZ and ZᵀR over rows, Σ‖R‖² (`missing`) and the size of what R is missing from (`size`)."""
 
@@ -40,6 +45,10 @@ class NormalEquations:
         self.moments = CrossMoments(fast=True)  # the smallest ridge is far above the error of its products
         self.missing = self.size = 0.0
         self._waiting: list[tuple[Tensor, Tensor]] = []
+
+    def empty(self) -> NormalEquations:
+        """The same equations without rows."""
+        return NormalEquations(bias=self.bias)
 
     @property
     def rows(self) -> int:
@@ -54,7 +63,7 @@ class NormalEquations:
 
     def add(self, z: Float[Tensor, "row column"], missing: Float[Tensor, "row target"], size: float) -> None:
         """Add rows of one batch to the normal equations."""
-        self.missing += float(missing.double().square().sum())
+        self.missing += sum_of_squares(missing)
         self.size += size
         wide = torch.promote_types(z.dtype, torch.float32)
         self._waiting.append((z.to(wide), missing.to(wide)))
@@ -90,7 +99,7 @@ class NormalEquations:
         """Over the rows of both."""
         self._add_waiting()
         other._add_waiting()
-        both = NormalEquations(bias=self.bias)
+        both = self.empty()
         both.moments.merge(self.moments)
         both.moments.merge(other.moments)
         both.missing, both.size = self.missing + other.missing, self.size + other.size

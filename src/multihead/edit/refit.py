@@ -2,16 +2,18 @@
 
 For every writer o = W z + b, in the order of the run: z is what it reads in the cut model, and R = (s_T − s_S) / c
 what the stream s behind it lacks, errors of earlier layers included. Without a residual sum, R = o_T − o_S. The
-least-squares change of [W; b] is written into the cut model, and the model is measured again: where the held-out
-distance at the end of the block is not smaller, the change is undone. A fit is judged by the solution that was not
-fitted to the held-out tokens; once it is kept, that of all tokens is written (same λ). So the held-out tokens do
-shape the inputs of later fits. Runs start at the block, or inside it at the writer (`BlockRun`): each batch passes
-the original's block once.
+least-squares change of [W; b] is written into the cut model, and the model is measured: where the held-out distance
+at the end of the block is not smaller, the change is undone. A fit is judged by the solution that has not seen the
+held-out tokens. Then the solution of all tokens is written (same λ) and measured, too; if it does not lower the
+distance, the first one is written again. So the held-out tokens do shape the inputs of later fits.
+
+Where a layer has lost heads, W_V is fitted together with W_O (`value_refit`). Runs start at the block, or inside it
+at the writer (`BlockRun`): each batch passes the original's block once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -24,14 +26,17 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
 from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.calibration import Calibration, Progress
-from multihead.edit.least_squares import NormalEquations, best_ridge
+from multihead.edit.fitted_map import LinearMap
+from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original
-from multihead.edit.residual_block import Block, Layout, Rows, Writer
+from multihead.edit.residual_block import Block, Layout, Rows, Tap, Writer
+from multihead.edit.value_refit import ValueMap
 from multihead.errors import MultiheadError
 from multihead.model.activation_cache import SPARE
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.run_by_blocks import BlockRun
 from multihead.model.statistics.second_moments import Crossed
 
@@ -51,14 +56,18 @@ class Fit:
     columns: int
     stream: bool
     """whether the residual sum was found; else only the map's own output was fitted"""
+    values: bool = False
+    """whether W_V was fitted together with W_O"""
     distance_before: float = 0.0
     """the distance at the end of the block, measured on the model before the fit"""
     distance_after: float | None = None
     """measured with the solution that has not seen the held-out tokens; None: there was none"""
+    distance_written: float | None = None
+    """measured with the weights that stay in the model; None: those before the fit"""
 
     @property
     def kept(self) -> bool:
-        return self.distance_after is not None and self.distance_after < self.distance_before
+        return self.distance_written is not None
 
     @property
     def undone(self) -> bool:
@@ -74,19 +83,13 @@ class Fit:
         if self.distance_after is None:
             return f"{errors} on held-out tokens, left as it was"
         measured = f"block distance {self.distance_before:.4f} → {self.distance_after:.4f}"
+        if self.distance_written is not None and self.distance_written != self.distance_after:
+            measured += f", {self.distance_written:.4f} with the held-out tokens fitted too"
         return (
             f"{errors} → {self.after:.4f} on held-out tokens "
             f"(ridge {self.ridge:g}, {plural(self.tokens, 'token')}); {measured}"
             + (", undone" if self.undone else "")
         )
-
-
-@dataclass
-class _HeldOut:
-    """One pass over the held-out batches."""
-
-    sums: NormalEquations | None
-    distance: float
 
 
 class BlockRefit:
@@ -98,42 +101,41 @@ class BlockRefit:
         block: Block,
         calibration: Calibration,
         *,
+        heads: HeadWeights | None = None,
         spliced: bool = False,
         to_all: bool = True,
         progress: Progress | None = None,
     ) -> None:
         """`run` has the original and the cut model, and stands at the block.
 
+        `heads`: those of the cut model, if it has lost some here: their W_V is fitted, too.
         `spliced`: fit to spliced documents too, see `Calibration.fit`.
         `to_all`: of a kept fit, write the solution of all tokens; not if something else is judged on the held-out
         tokens later.
         """
-        self.run, self.block, self.calibration, self.to_all, self.progress = (
-            run,
-            block,
-            calibration,
-            to_all,
-            progress,
-        )
+        self.run, self.block, self.calibration, self.heads = run, block, calibration, heads
+        self.to_all, self.progress = to_all, progress
         self.original, self.student = run.models
         self.fit_batches, self.reduce_fit = shard(calibration.fit(spliced=spliced))
         self.held_batches, self.reduce_held = shard(calibration.held_out())
-        self.parameters = dict(inner(self.student).named_parameters())
         hidden = isinstance(inner(self.student).get_submodule(block.layer.path), nn.MultiheadAttention)
         self._listener = _plainly if hidden else None
         """of runs of the student: torch's attention shows the product with W_O only while it is intercepted"""
 
     def fit(self) -> list[Fit]:
         """Refit the writers of a block, in order; returns a record of each."""
-        writers = [w for w in self.block.writers if self._fits(w)]
+        writers = [writer for writer in self.block.writers if LinearMap(self.student, writer).fits]
         if not writers:
             return []
         batches = [*self.held_batches, *self.fit_batches]
         self.run_original([batch for batch in batches if self._kept(batch) is None])
         fits: list[Fit] = []
         for writer in writers:
-            self._advance(writer)
-            fits.append(self._fit(writer))
+            fit = self._fit_values(writer)
+            if fit is None or not fit.kept:
+                self._advance(writer)
+                fit = self._fit(LinearMap(self.student, writer))
+            fits.append(fit)
         return fits
 
     def _advance(self, writer: Writer) -> None:
@@ -141,146 +143,140 @@ class BlockRefit:
         if writer.module in self.run.fronts:
             self.run.advance(writer.module, self.student)
 
-    def _fits(self, writer: Writer) -> bool:
-        """Whether the map has anything to fit: a layer without heads and without a bias has not."""
-        return self.parameters[writer.parameter].numel() > 0 or self._bias(writer) is not None
-
-    def _bias(self, writer: Writer) -> nn.Parameter | None:
-        """The bias of the map to refit; None if it has none."""
-        weight, home = self.parameters[writer.parameter], writer.parameter.rpartition(".")[0]
-        bias = self.parameters.get(f"{home}.bias" if home else "bias")
-        return (
-            bias if bias is not None and bias.shape == weight.shape[1 if writer.transposed else 0 :][:1] else None
-        )
-
-    def _where(self, writer: Writer) -> str:
-        own = writer.parameter == self.block.layer.weights["o"].parameter
-        return self.block.layer.name if own else writer.parameter
+    def _is_output(self, writer: Writer) -> bool:
+        """Whether the map is W_O of the block's attention."""
+        return writer.parameter == self.block.layer.weights["o"].parameter
 
     # ---- one fit ------------------------------------------------------------------------------
 
-    def _fit(self, writer: Writer) -> Fit:
+    def _fit_values(self, writer: Writer) -> Fit | None:
+        """The fit of W_V and W_O, if the layer has lost heads and the writer is its W_O."""
+        layer = self.block.layer
+        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads):
+            return None
+        map = ValueMap(self.student, writer, layer, self.heads)
+        if not map.explains(self.run, self.calibration.example()):
+            return None
+        return replace(self._fit(map), values=True)
+
+    def _fit(self, map: LinearMap) -> Fit:
         """Solve, write and measure a refit; keep only what brings the model closer to the original."""
-        held = self.measure(writer)
-        assert held.sums is not None
-        where, bias = self._where(writer), self._bias(writer)
-        held.sums.check(where)
-        size = held.sums.size or 1.0
-        before = held.sums.missing / size
-        fit = Fit(where, before, before, 0, 0.0, held.sums.columns, writer.tap is not None, held.distance)
-        if not held.sums.missing:
+        where = self.block.layer.name if self._is_output(map.writer) else map.writer.parameter
+        held, distance = self.measure(map)
+        held.check(where)
+        size = held.size or 1.0
+        before = held.missing / size
+        fit = Fit(where, before, before, 0, 0.0, map.columns, map.writer.tap is not None, distance_before=distance)
+        if not held.missing:
             return fit
-        sums = self.normal_equations(writer)
+        sums = self.normal_equations(map, where)
         sums.check(where)
-        if sums.columns:
-            self.calibration.check(sums.columns, where)
-        ridge, change, error = best_ridge(sums, held.sums)
+        if map.columns:
+            self.calibration.check(map.columns, where)
+        ridge, change, error = best_ridge(sums, held)
         fit = replace(fit, after=error / size, tokens=sums.rows, ridge=ridge)
         if change is None:
             return fit
-        undo = self._write(writer, bias, change)
-        fit = replace(fit, distance_after=self.measure(None).distance)
-        if not fit.kept:
+        undo = self._write(map, change)
+        after = self.distance()
+        fit = replace(fit, distance_after=after)
+        if after >= distance:
             undo()
-        elif self.to_all:  # the held-out tokens have chosen λ and judged: now they may help
-            undo()
-            self._write(writer, bias, next((c for _, c in (sums + held.sums).solutions([ridge])), change))
-        return fit
+            return fit
+        if self.to_all:  # the held-out tokens have chosen λ and judged: now they may help
+            for _, of_all in (sums + held).solutions([ridge]):
+                undo()
+                undo = self._write(map, of_all)
+                written = self.distance()
+                if written < distance:
+                    return replace(fit, distance_written=written)
+                undo()
+                self._write(map, change)
+        return replace(fit, distance_written=after)
 
-    def _write(self, writer: Writer, bias: nn.Parameter | None, change: Crossed) -> Callable[[], None]:
-        """Write the refitted weights; returns a function that undoes it."""
-        weight = self.parameters[writer.parameter]
-        before = weight.detach().clone(), None if bias is None else bias.detach().clone()
-        columns = change[: change.shape[0] - (bias is not None)]
-        with torch.no_grad():
-            weight.add_((columns if writer.transposed else columns.T).to(weight))
-            if bias is not None:
-                bias.add_(change[-1].to(bias))
+    def _write(self, map: LinearMap, change: Crossed) -> Callable[[], None]:
+        """Write a solution; returns a function that undoes it."""
+        undo = map.write(change)
         self.run.weights_changed(self.student)
 
-        def undo() -> None:
+        def undone() -> None:
             """Restore the weights before the refit."""
-            with torch.no_grad():
-                weight.copy_(before[0])
-                if bias is not None and before[1] is not None:
-                    bias.copy_(before[1])
+            undo()
             self.run.weights_changed(self.student)
 
-        return undo
+        return undone
 
     # ---- passes over the text -----------------------------------------------------------------
 
-    def normal_equations(self, writer: Writer) -> NormalEquations:
-        """The normal equations of refitting a writer, over all batches."""
-        sums = NormalEquations(bias=self._bias(writer) is not None)
-        forward = Forward(self.student)
-        with BlockReader(self.student, [writer]) as reader, forward.listening(self._listener, required=False):
-            for done, batch in enumerate(self.fit_batches, start=1):
-                self._add(sums, writer, reader.read(self.run, forward, batch), self._original(batch))
-                if self.progress is not None:
-                    self.progress(f"refit {self._where(writer)}", done, len(self.fit_batches))
+    def normal_equations(self, map: LinearMap, where: str = "") -> NormalEquations:
+        """The normal equations of refitting a map, over all batches."""
+        sums = map.equations()
+        for done, (seen, original) in enumerate(self._pass(self.fit_batches, map), start=1):
+            self._add(sums, map, seen, original)
+            if self.progress is not None:
+                self.progress(f"refit {where}", done, len(self.fit_batches))
         sums.all_reduce(self.reduce_fit)
         return sums
 
-    def measure(self, writer: Writer | None) -> _HeldOut:
-        """The sums of a writer to refit, and how far the end of the block is from the original's."""
-        sums = None if writer is None else NormalEquations(bias=self._bias(writer) is not None)
+    def measure(self, map: LinearMap) -> tuple[NormalEquations, float]:
+        """The held-out sums of a map to refit, and how far the end of the block is from the original's."""
+        sums = map.equations()
+        distance = self._distance(map, lambda seen, original: self._add(sums, map, seen, original))
+        sums.all_reduce(self.reduce_held)
+        return sums, distance
+
+    def distance(self) -> float:
+        """How far the end of the block is from the original's, on the held-out batches."""
+        return self._distance(LinearMap(self.student, self.block.writers[-1]))
+
+    def _distance(self, map: LinearMap, add: Callable[[Seen, Original], None] | None = None) -> float:
+        """That distance; where the output of the block cannot be read, of the map."""
         apart = torch.zeros(2, dtype=torch.float64)
-        writers = [self._judged()] if writer is None else [writer]
-        forward = Forward(self.student)
-        reader = BlockReader(self.student, writers, [self.block.output])
-        with reader, forward.listening(self._listener, required=False):
-            for batch in self.held_batches:
-                seen, original = reader.read(self.run, forward, batch), self._original(batch)
-                if sums is not None and writer is not None:
-                    self._add(sums, writer, seen, original)
-                if self.block.output is not None and original.output is not None:
-                    output = seen.taps[self.block.output]
-                    ours, theirs = original.layout.rows(output, self.block.token_first), original.output
-                else:
-                    ours, theirs = self._stream(writers[0], seen, original), original.streams[writers[0].parameter]
-                apart += torch.stack(
-                    [(theirs - ours).double().square().sum(), theirs.double().square().sum()]
-                ).cpu()
-        if sums is not None:
-            sums.all_reduce(self.reduce_held)
+        output, rows = self.block.output, self.block.token_first
+        for seen, original in self._pass(self.held_batches, map, [output]):
+            if add is not None:
+                add(seen, original)
+            if output is not None and original.output is not None:
+                ours, theirs = original.layout.rows(seen.taps[output], rows), original.output
+            else:
+                ours, theirs = self._stream(map, seen, original), original.streams[map.writer.parameter]
+            apart += torch.tensor([sum_of_squares(theirs - ours), sum_of_squares(theirs)], dtype=torch.float64)
         self.reduce_held(apart)
-        return _HeldOut(sums, float(apart[0] / (apart[1] or 1.0)))
+        return float(apart[0] / (apart[1] or 1.0))
 
-    def _judged(self) -> Writer:
-        """The writer whose own output is compared where the output of the block cannot be read."""
-        return self.block.writers[-1]
+    def _pass(
+        self, batches: Sequence[Inputs], map: LinearMap, taps: Sequence[Tap | None] = ()
+    ) -> Iterator[tuple[Seen, Original]]:
+        """Run the block of the student on batches."""
+        forward, listener = Forward(self.student), map.listener or self._listener
+        reader = BlockReader(self.student, [map.writer], taps)
+        with reader, map.reading(), forward.listening(listener, required=False):
+            for batch in batches:
+                yield reader.read(self.run, forward, batch), self._original(batch)
 
-    def _add(self, sums: NormalEquations, writer: Writer, seen: Seen, original: Original) -> None:
+    def _add(self, sums: NormalEquations, map: LinearMap, seen: Seen, original: Original) -> None:
         """Add a batch to the normal equations of a refit."""
-        theirs, ours = original.streams[writer.parameter], self._stream(writer, seen, original)
+        writer = map.writer
+        theirs, ours = original.streams[writer.parameter], self._stream(map, seen, original)
         if theirs.shape != ours.shape:
             raise MultiheadError(
                 f"{writer.parameter} writes {tuple(theirs.shape)} in the original and {tuple(ours.shape)} in the "
                 "cut model",
                 hint="both must be of the same architecture, and run every token",
             )
-        z = seen.inputs.get(writer.parameter)
-        if z is None or not z.shape[-1]:  # a layer without heads
-            rows = theirs.new_zeros(len(theirs), 0)
-        else:
-            rows = original.layout.rows(z, writer.token_first)
+        rows = map.rows(seen, original.layout, theirs)
         scale = (
             writer.scale.to(theirs) if isinstance(writer.scale, Tensor) and writer.tap is not None else writer.scale
         )
         wide = torch.promote_types(theirs.dtype, torch.float32)
         missing = (theirs.to(wide) - ours.to(wide)) / (scale if writer.tap is not None else 1.0)
-        sums.add(rows, missing, float(theirs.double().square().sum()))
+        sums.add(rows, missing, sum_of_squares(theirs))
 
-    def _stream(self, writer: Writer, seen: Seen, original: Original) -> Rows:
+    def _stream(self, map: LinearMap, seen: Seen, original: Original) -> Rows:
         """s behind the map to refit in the cut model, or its output where there is no residual sum."""
-        if writer.tap is not None:
-            return original.layout.rows(seen.taps[writer.tap], writer.tap_token_first)
-        o = seen.outputs.get(writer.parameter)
-        if o is not None:
-            return original.layout.rows(o, writer.token_first)
-        bias, theirs = self._bias(writer), original.streams[writer.parameter]  # no heads: the map did not run
-        return torch.zeros_like(theirs) if bias is None else bias.detach().expand_as(theirs)
+        if map.writer.tap is not None:
+            return original.layout.rows(seen.taps[map.writer.tap], map.writer.tap_token_first)
+        return map.output(seen, original.layout, original.streams[map.writer.parameter])
 
     # ---- the original -------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConf
 
 import multihead as mh
 from multihead.edit.calibration import Calibration
+from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import NormalEquations
 from multihead.edit.refit import BlockRefit
 from multihead.edit.residual_block import Block, Writer
@@ -85,7 +86,7 @@ def _output_distance(model: nn.Module, student: nn.Module, batches: Iterable[Any
 
 def test_sums_are_those_of_real_tokens_and_the_stream(bert: BertModel, text: Calibration) -> None:
     student, block = _cut(bert, 1, [0, 3]), text.blocks[1]
-    sums = _refit(bert, student, text, block).normal_equations(block.writers[0])
+    sums = _refit(bert, student, text, block).normal_equations(LinearMap(student, block.writers[0]))
     z, ours = _rows(student, text, 1)
     _, theirs = _rows(bert, text, 1)
     z = torch.cat([z, torch.ones(len(z), 1)], dim=1)
@@ -133,14 +134,36 @@ def test_every_fit_is_measured_on_the_model(bert: BertModel, text: Calibration) 
     assert first.distance_after is not None
     assert second.distance_after is not None
     assert first.distance_before > first.distance_after  # by a solution that has not seen the held-out tokens
-    assert first.distance_after > second.distance_before  # with the one that is written
     assert second.distance_before > second.distance_after
+    assert (first.kept, second.kept) == (True, True)
+    assert first.distance_written == pytest.approx(second.distance_before)  # with the one that is written
+    assert second.distance_written == pytest.approx(refit.distance())
+    assert second.distance_written < second.distance_after  # the last solution has seen these tokens too
     assert "block distance" in str(second)
-    after = refit.measure(text.blocks[1].writers[1])
-    assert after.distance < second.distance_after
-    assert after.sums is not None
-    assert after.sums.missing / after.sums.size < second.after  # the last solution has seen these tokens too
     assert _output_distance(bert, student, text.held_out()) < 0.9 * before
+
+
+@pytest.mark.parametrize("worse", [1, 2])
+def test_a_solution_that_the_model_does_not_confirm_is_not_written(
+    bert: BertModel, text: Calibration, worse: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first measurement is of the solution that has not seen the held-out tokens, the second of all tokens."""
+    student = _cut(bert, 0, [1, 2, 4])
+    block = _only(text.blocks[0], 0)
+    alone = copy.deepcopy(student)
+    _refit(bert, alone, text, block, to_all=False).fit()
+    expected = copy.deepcopy((student if worse == 1 else alone).state_dict())
+    own, measured = BlockRefit.distance, list[float]()
+
+    def distance(refit: BlockRefit) -> float:
+        measured.append(own(refit) * (1e6 if len(measured) + 1 == worse else 1.0))
+        return measured[-1]
+
+    monkeypatch.setattr(BlockRefit, "distance", distance)
+    (fit,) = _refit(bert, student, text, block).fit()
+    assert (fit.kept, fit.undone, len(measured)) == (worse == 2, worse == 1, worse)
+    assert fit.distance_written == (None if worse == 1 else measured[0])
+    assert all(torch.equal(x, expected[name]) for name, x in student.state_dict().items())
 
 
 def test_held_out_text_judges_as_other_text_does() -> None:
@@ -264,10 +287,8 @@ def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
     student, block = _cut(model, 0, []), text.blocks[0]
     (fit,) = _refit(model, student, text, _only(block, 0)).fit()
     assert (fit.kept, fit.stream, fit.columns) == (True, True, 0)
-    again = _refit(model, student, text, block)
-    sums, held = again.normal_equations(block.writers[0]), again.measure(block.writers[0]).sums
-    assert held is not None
-    together = sums + held
+    again, output = _refit(model, student, text, block), LinearMap(student, block.writers[0])
+    together = again.normal_equations(output) + again.measure(output)[0]
     torch.testing.assert_close(
         together.zr[0] / together.rows, torch.zeros(30, dtype=torch.float64), atol=1e-5, rtol=0
     )
@@ -294,7 +315,8 @@ def test_layers_of_torch_are_fitted_cut_or_not(norm_first: bool) -> None:
 
 def test_more_ridge_changes_less(bert: BertModel, text: Calibration) -> None:
     block = text.blocks[0]
-    sums = _refit(bert, _cut(bert, 0, [1, 2, 4]), text, block).normal_equations(block.writers[0])
+    student = _cut(bert, 0, [1, 2, 4])
+    sums = _refit(bert, student, text, block).normal_equations(LinearMap(student, block.writers[0]))
     sizes = [float(change[:-1].norm()) for _, change in sums.solutions((0.001, 0.1, 10.0))]
     assert sizes[0] > sizes[1] > sizes[2]
 
