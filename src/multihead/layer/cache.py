@@ -61,7 +61,7 @@ class Growing(Cache):
         return 0 if self._k is None else self._k.shape[2]
 
     def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
-        """Store tokens in a growing cache, with more memory where it is full."""
+        """Growing cache: store tokens, in larger buffers if these are full."""
         # A tensor that a backward pass will read must not be written over.
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None or graph or self._in_graph or self._k.shape[2] < step.keys:
@@ -139,7 +139,7 @@ class Static(Cache):
         return AppendStep((), (), self.capacity, positions, None, slots < after[:, None], lengths=lengths)
 
     def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
-        """Store tokens in a static cache, in place."""
+        """Static cache: store tokens in place."""
         if torch.is_grad_enabled() and (step.graph or k.requires_grad or v.requires_grad):
             raise CacheError(
                 "Static writes in place, but q, k or v require grad",
@@ -152,7 +152,7 @@ class Static(Cache):
         return keys, values
 
     def _write_traced(self, k: Tensor, v: Tensor, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
-        """Store tokens in a static cache in a traced graph."""
+        """Static cache: store tokens in a traced graph."""
         buffers, new = self._buffers(), k.shape[2]
         if step.lengths is None:
             assert step.query_positions is not None
@@ -265,7 +265,7 @@ class Ring(Cache):
         return AppendStep(step.before, step.after, keys, of_queries, of_keys, filled)
 
     def _write(self, k: Keys, v: Values, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
-        """Store tokens in a ring cache."""
+        """Ring cache: store tokens."""
         graph = step.graph or k.requires_grad or v.requires_grad or self.requires_grad
         if self._k is None:
             self._k, self._v = allocate(k, self.capacity), allocate(v, self.capacity)
@@ -279,7 +279,7 @@ class Ring(Cache):
         return self._replace_oldest(k, v, step)
 
     def _replace_oldest(self, k: Tensor, v: Tensor, step: AppendStep) -> tuple[StoredKeys, StoredValues]:
-        """Overwrite the oldest keys of a ring cache; returns the keys to attend to."""
+        """Ring cache: overwrite the oldest keys; returns the keys to attend to."""
         buffers = self._buffers()
         before, after = length_columns(step.before, step.after)
         positions = before + torch.arange(k.shape[2])

@@ -145,7 +145,7 @@ class Capture:
 
     @contextmanager
     def watch(self, model: nn.Module) -> Generator[None]:
-        """Add every attention of the model inside the block."""
+        """Capture every attention of the model inside the `with` block."""
         runs = _RunCount(inner(model))
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
@@ -190,7 +190,7 @@ class Capture:
     # ---- merging and saving -------------------------------------------------------------------
 
     def merge(self, later: Capture) -> None:
-        """Add the statistics of a later run of the same model."""
+        """Merge the capture of a later run of the same model."""
         self.sites.merge(later.sites)
         for key, later_record in later._records.items():
             record = self._records.setdefault(key, _Record(later_record.head_shard))

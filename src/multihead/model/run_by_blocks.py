@@ -97,7 +97,7 @@ class BlockRun:
         self._modules = [_tracked(model, list(fronts)) for model in self.models]
 
     def advance(self, stop: str, model: nn.Module | None = None) -> None:
-        """Work on this stop, such as a block, from now on: all models, or one inside the block that all are at."""
+        """Let the runs by blocks start at `stop`: of all models, or of one inside the block that all have reached."""
         for index, one in enumerate(self.models):
             if (model is None or one is model) and self._stops[index] != stop:
                 self._advance(index, stop)
@@ -266,7 +266,7 @@ class _Trace(ModuleCalls):
         }
 
     def _read_after(self, call: ModuleCall, start: int) -> bool:
-        """Whether a run from `start` on reads the output: outside the calls that it does not make."""
+        """Whether a run by blocks that begins at call `start` reads this output, in a call that it makes."""
         places = {x.untyped_storage().data_ptr() for x in tensors_in(self.outputs[call])}
         return any(
             reader is None or self.ended_at.get(reader, start) >= start

@@ -178,7 +178,7 @@ class TableComparison(Generic[T]):
         return findings
 
     def _word_findings(self, condition: Condition) -> list[HeadFinding]:
-        """The compared heads whose word meets a condition."""
+        """Findings of a comparison: heads whose word in the column changed, of those that the condition asks for."""
         self._check_column(condition)
         if isinstance(self.before[condition.column], Tensor):
             raise SizeError(
@@ -190,7 +190,7 @@ class TableComparison(Generic[T]):
         return findings if condition.holds(float(len(changed))) else []
 
     def _number_findings(self, condition: Condition) -> Iterator[HeadFinding]:
-        """The compared heads whose change of a number meets a condition."""
+        """Findings of a comparison: heads whose number changed by more than the condition allows."""
         self._check_column(condition)
         if not isinstance(self.before[condition.column], Tensor):
             raise SizeError(

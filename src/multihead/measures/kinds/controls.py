@@ -73,7 +73,7 @@ def streams(documents: DocumentSums, options: Statistics) -> Numbers:
 
 
 def _statistics(documents: DocumentSums, sums: Sums, options: Statistics) -> Numbers:
-    """The statistics of every document and head, without their controls."""
+    """The statistics that are compared with their controls, of every document and head."""
     available = sums.total
     values: Numbers = {"first": sums.mean("first"), "broad": sums.share("relative_entropy")}
     if options.special and "delimiter" in available:

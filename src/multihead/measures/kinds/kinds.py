@@ -27,7 +27,7 @@ from multihead.measures.kinds.repeats import TOKENS, repeats
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length, reads_two_sequences
 from multihead.measures.kinds.shuffled import ShuffledTokens
-from multihead.measures.kinds.token_classes import as_ids, classes_of
+from multihead.measures.kinds.token_classes import class_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
@@ -103,7 +103,7 @@ def kinds_options(
 ) -> Statistics:
     """Which tokens are special and which are of a class."""
     named = {} if tokenizer is None else classes_of(tokenizer)
-    named |= {name: as_ids(name, members, tokenizer) for name, members in (classes or {}).items()}
+    named |= {name: class_ids(name, members, tokenizer) for name, members in (classes or {}).items()}
     return with_special(Statistics(offsets=offsets, special=special, classes=named), tokenizer)
 
 

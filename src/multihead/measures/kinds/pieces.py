@@ -67,7 +67,7 @@ class Pieces:
         return pieces
 
     def read(self, documents: Iterable[Document]) -> None:
-        """Keep the pieces of documents, until there are enough."""
+        """Cut documents into pieces of the reference length, until there are enough."""
         for _ in self.watch(documents):
             if self.full:
                 return

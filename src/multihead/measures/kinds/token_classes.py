@@ -64,7 +64,7 @@ def classes_of(tokenizer: Any) -> dict[str, tuple[int, ...]]:
     return {name: tuple(ids) for name, ids in ids_by_class.items()}
 
 
-def as_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) -> tuple[int, ...]:
+def class_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) -> tuple[int, ...]:
     """The ids of a class given as ids or words; each word must be a single token."""
     ids: list[int] = []
     for member in members:

@@ -170,7 +170,7 @@ class OutputSimilarity:
         return [self.sizes[first] for first in firsts]
 
     def merge(self, later: OutputSimilarity) -> None:
-        """Add the sums of head outputs over later tokens."""
+        """Add the sums behind the similarity of outputs, of later tokens."""
         self._all.merge(later._all)
         for one, other in zip(self._per_head, later._per_head, strict=True):
             one.merge(other)
