@@ -97,7 +97,7 @@ class BlockRun:
         self._modules = [_tracked(model, list(fronts)) for model in self.models]
 
     def advance(self, stop: str, model: nn.Module | None = None) -> None:
-        """Let the runs by blocks start at `stop`: of all models, or of one inside the block that all have reached."""
+        """Start runs by blocks at `stop`: all models, or one of them inside the block that all have reached."""
         for index, one in enumerate(self.models):
             if (model is None or one is model) and self._stops[index] != stop:
                 self._advance(index, stop)

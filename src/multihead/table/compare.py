@@ -178,7 +178,7 @@ class TableComparison(Generic[T]):
         return findings
 
     def _word_findings(self, condition: Condition) -> list[HeadFinding]:
-        """Findings of a comparison: heads whose word in the column changed, of those that the condition asks for."""
+        """Findings of a comparison: heads whose word in the column changed as the condition describes."""
         self._check_column(condition)
         if isinstance(self.before[condition.column], Tensor):
             raise SizeError(
