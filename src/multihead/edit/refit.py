@@ -180,7 +180,7 @@ class BlockRefit:
         undo = self._write(map, change)
         after = self.distance()
         fit = replace(fit, distance_after=after)
-        if after >= distance:
+        if not after < distance:  # true of nan, too
             undo()
             return fit
         if self.to_all:  # the held-out tokens have chosen λ and judged: now they may help

@@ -79,9 +79,8 @@ class Maps:
         for g, heads in enumerate(self.readers):
             m = products[heads].mT
             leading = torch.linalg.eigh((m.mT @ m).sum(0)).eigenvectors[:, -v.shape[1] :].T
-            size = (
-                self.v[g].norm() / leading.norm()
-            )  # any size is the same function; a similar one keeps fp16 accurate
+            # Any size is the same function; that of the old values keeps fp16 accurate, unless they are all zero.
+            size = self.v[g].norm() / leading.norm() or 1.0
             o[heads], v[g] = m @ leading.T / size, leading * size
         return replace(self, o=o, v=v)
 

@@ -14,7 +14,7 @@ import multihead as mh
 from multihead.edit import value_refit
 from multihead.edit.calibration import Calibration
 from multihead.edit.refit import BlockRefit
-from multihead.edit.surgery.install import arranged, install
+from multihead.edit.surgery.install import install
 from multihead.edit.value_refit import Maps, ValueEquations, ValueMap
 from multihead.model.head_weights import HeadWeights
 from unit.edit.sharp import sharp
@@ -43,7 +43,7 @@ def _refit(model: nn.Module, keep: list[int], *, values: bool = True) -> tuple[B
     """The refit of a copy with these heads, which is `refit.student`."""
     text, student = Calibration(model, IDS, batch_size=7, held_out=0.2), copy.deepcopy(model)
     layer = mh.anatomy(model)[0]
-    heads = arranged(HeadWeights.of(layer).keep(keep))
+    heads = HeadWeights.of(layer).keep(keep)
     install(student, layer, heads)
     run, (block,) = text.block_run(model, student), text.blocks
     run.advance(block.path)
@@ -182,3 +182,15 @@ def test_products_are_factored_exactly_and_values_keep_their_size() -> None:
     factored = maps.factored(other.products)
     torch.testing.assert_close(factored.products, other.products)
     torch.testing.assert_close(factored.v.norm(dim=(1, 2)), maps.v.norm(dim=(1, 2)))
+
+
+def test_a_head_whose_values_are_zero() -> None:
+    """It has no size to scale its new values to, and whatever is not finite must not stay in the model."""
+    model = _gpt2()
+    with torch.no_grad():
+        model.h[0].attn.c_attn.weight[:, 60:66] = 0  # W_V of head 0
+        model.h[0].attn.c_attn.bias[60:66] = 0
+    fit = _refit(model, [0, 2, 3])[0].fit()[0]
+    assert fit.values
+    assert fit.distance_written is not None
+    assert fit.distance_written < fit.distance_before
