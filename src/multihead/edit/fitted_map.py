@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 import torch
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.edit.block_reader import Seen
@@ -48,7 +49,7 @@ class LinearMap:
         """Inside the block, runs show the rows."""
         return nullcontext()
 
-    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Rows:
+    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Float[Tensor, "token column"]:
         """The rows of the normal equations in the run just seen."""
         z = seen.inputs.get(self.writer.parameter)
         if z is None or not z.shape[-1]:  # a layer without heads

@@ -20,7 +20,7 @@ from functools import cached_property
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Float64
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from multihead._base.float64 import float64
@@ -222,7 +222,7 @@ class ValueMap(LinearMap):
     def reading(self) -> ProjectionInputs:
         return self._inputs
 
-    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Rows:
+    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Float[Tensor, "token column"]:
         assert self._contexts is not None
         contexts, self._contexts = self._contexts, None
         return layout.rows(contexts.transpose(1, 2).flatten(2))
