@@ -191,6 +191,7 @@ def refitting() -> None:
         run = text.block_run(model, small)
         run.advance("layers.1")
         refit = BlockRefit(run, text.blocks[1], text)
+        refit.run_original([*refit.held_batches, *refit.fit_batches])
         w_o = LinearMap(small, text.blocks[1].writers[0])
         ((ridge, found),) = (refit.normal_equations(w_o) + refit.measure(w_o)[0]).solutions([0.1])
         x = torch.cat([b["x"] for b in given])

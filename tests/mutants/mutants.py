@@ -513,8 +513,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "refit on uncut inputs": Mutant(
         "edit/refit.py",
-        "reader = BlockReader(self.student, [map.writer], taps)",
-        "reader = BlockReader(self.original, [map.writer], taps)",
+        "Forward(self.student), map.listener or self._listener\n        reader = BlockReader(self.student,",
+        "Forward(self.original), map.listener or self._listener\n        reader = BlockReader(self.original,",
         ("refitting",),
     ),
     "ridge dropped": Mutant(
