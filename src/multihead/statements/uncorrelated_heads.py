@@ -30,10 +30,8 @@ assert mh.theory(orthogonal, x, only=[5])["5"].verdict == "holds"
 twins = mh.MultiHeadAttention(12, 2)
 with torch.no_grad():
     for projection in (twins.q_proj, twins.k_proj, twins.v_proj):
-        rows = projection.weight.view(2, 6, 12)
-        rows[1] = rows[0]
-    columns = twins.o_proj.weight.view(12, 2, 6)
-    columns[:, 1] = -columns[:, 0]
+        projection.weight[6:] = projection.weight[:6]
+    twins.o_proj.weight[:, 6:] = -twins.o_proj.weight[:, :6]
 result = mh.theory(twins, x, only=[5])["5"].result
 assert result.verdict == "fails"
 assert abs(result.numbers["rho"][0] + 1) < 1e-6
