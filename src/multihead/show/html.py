@@ -17,12 +17,13 @@ from torch import Tensor
 
 from multihead import __version__
 from multihead._base.charts import page_style
+from multihead._base.html import table as table_html
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import cost_cells, title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.show.encode import deflated, shares_text
-from multihead.show.kind_texts import KINDS, UNCLEAR
+from multihead.show.kind_texts import KIND_TEXTS
 from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
 from multihead.statements.theory import Theory
@@ -43,7 +44,7 @@ def page(report: Report, *, served: Sequence[str] | None = None) -> str:
     """The HTML page of a report.
 
     Args:
-        served: what its server can read, of `MapStore.reads`. The page may request maps from it, and nothing else.
+        served: the inputs that its server reads, of `MapStore.reads`. The page may request maps from it only.
     """
     blobs = list(report.blobs.texts)
     data = json.dumps(
@@ -86,9 +87,7 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "table": None if report.table is None else _table(report.table, report.heads),
         "importance": None if report.table is None else importance_column(report.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
-        "kind_texts": {
-            kind: {"label": kind, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
-        },
+        "kind_texts": {kind: {"label": kind, "sentence": text.sentence} for kind, text in KIND_TEXTS.items()},
         "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
         "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},
         "pairs": _similarity(report.similarity, blobs),
@@ -180,13 +179,9 @@ def _plain(report: Report) -> str:
     table = report.table
     if table is not None:
         names = shown(table)
-        head = "".join(f'<th scope="col">{escape(n)}</th>' for n in ("head", *names))
-        columns = [
-            [escape(show_control_chars(word(table.columns[n], i))) for i in range(len(table))] for n in names
+        rows = [
+            [head, *(show_control_chars(word(table.columns[name], i)) for name in names)]
+            for i, head in enumerate(table.heads)
         ]
-        rows = (
-            f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-            for name, *cells in zip(table.heads, *columns, strict=True)
-        )
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+        parts.append(table_html(["head", *names], rows, style=False))
     return "\n".join(parts)

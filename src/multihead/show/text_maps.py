@@ -14,8 +14,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
@@ -23,16 +25,15 @@ from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
 from multihead.corpus.language import CHARACTERS, unknown_words
 from multihead.corpus.run import BatchRunner
-from multihead.errors import MultiheadError
 from multihead.layer import Problem
-from multihead.model.anatomy import anatomy
+from multihead.measures.similarity.ov_circuits import OVWeights, find_weights
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture
 from multihead.model.kept_tensors import Keep
 from multihead.model.sites import Site
 from multihead.show.encode import BlobTable, singles_text
-from multihead.show.map_or_qk import Storage, StoredMap, last_problem, norms_of, store_heads
+from multihead.show.map_or_qk import Storage, StoredMap, head_norms, last_problem, store_heads
 from multihead.show.tokens import Words, show_control_chars
 
 NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")
@@ -173,15 +174,15 @@ def long_text(name: str, windows: Sequence[Window], stored: int) -> str:
 
 def output_projections(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
     """W_O of every head, by layer, for maps weighted by norm; or an empty dict, and why."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            layers = anatomy(model)
-        for layer in layers:
-            layer.require("the size of what a head writes", ungated=True)
-        return {layer.name: list(layer.W_O) for layer in layers}, ""
-    except MultiheadError as refused:
-        return {}, refused.message.partition("\n")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weights = find_weights(model)
+    return written_by(weights), weights.reason
+
+
+def written_by(weights: OVWeights) -> dict[str, list[Tensor]]:
+    """W_O of every head, by layer; empty if the weights were not found."""
+    return {layer.name: list(layer.W_O) for layer in weights.layers.values()}
 
 
 def encode_maps(
@@ -206,7 +207,9 @@ def encode_maps(
         wanted = [h for h in range(size.heads) if chosen is None or site.name(h) in chosen]
         norms = None
         if problem.v.shape[3] and size.batch == 1:
-            norms = blobs.add(singles_text(norms_of(problem, (writes or {}).get(site.label)).flatten()))
+            written = (writes or {}).get(site.label, [None] * size.heads)
+            lengths = [head_norms(problem, h, w_o) for h, w_o in enumerate(written)]
+            norms = blobs.add(singles_text(torch.cat(lengths)))
         stored = store_heads(problem, wanted, blobs, only)
         layers.append(TextLayer(site.label, size.queries, size.keys, tuple(stored), norms))
     return layers
@@ -232,8 +235,8 @@ class TextMaps(Accumulator):
         chosen: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.blobs, self.writes, self.chosen = blobs, writes, chosen
-        self.only: Storage | None = only
+        self.writes = writes
+        self._encode = partial(encode_maps, blobs=blobs, writes=writes, only=only, chosen=chosen)
         self.layers: list[TextLayer] = []
         """of the last window"""
         self.shapes: list[LayerShape] = []
@@ -245,7 +248,7 @@ class TextMaps(Accumulator):
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         heads, self._capture = self._capture, _empty_capture()
-        self.layers = encode_maps(heads, self.blobs, writes=self.writes, only=self.only, chosen=self.chosen)
+        self.layers = self._encode(heads)
         self.shapes = [LayerShape.of(site, last_problem(heads, site)) for site in heads.sites]
 
     def text(self, window: Window, tokenizer: Any = None) -> ShownText:

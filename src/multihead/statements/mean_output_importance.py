@@ -45,7 +45,7 @@ from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
 
 RANKED = 0.9
-"""One measure ranks heads like another from this rank correlation on."""
+"""Two measures rank heads in the same way from this rank correlation on."""
 
 
 @statement(

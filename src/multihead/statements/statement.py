@@ -1,4 +1,4 @@
-"""A statement of the theory: a function that computes both sides on a layer, and what it needs of the layer.
+"""A statement of the theory: a function that computes both sides on a layer, and the requirements on the layer.
 
 The verdict follows from comparing the two sides, by the stated relation and tolerance; nothing else decides it.
 
@@ -141,7 +141,7 @@ def not_applicable(lhs: str, rhs: str, because: str) -> NoVerdict:
 
 
 def not_enough_data(tokens: int, needed: int, estimate: str) -> NoVerdict:
-    """The sample has too few tokens for what the statement estimates."""
+    """The sample has too few tokens for the estimate."""
     because = f"{estimate} needs about {needed} tokens, got {tokens}."
     numbers = {"tokens": float(tokens), "tokens_needed": float(needed)}
     return NoVerdict("not enough data", plural(tokens, "token"), f"{needed} needed", because, numbers)
@@ -149,7 +149,7 @@ def not_enough_data(tokens: int, needed: int, estimate: str) -> NoVerdict:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a layer and its sample must have for a statement to be about them."""
+    """The requirements of a statement on the layer and its sample."""
 
     heads: int = 1
     tokens: int = 1

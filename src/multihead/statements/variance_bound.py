@@ -1,4 +1,4 @@
-"""`Var(Σ p_i) ≤ Σ Var(p_i)`, with p_i = head_i W_O[i]ᵀ, what head i adds to the output.
+"""`Var(Σ p_i) ≤ Σ Var(p_i)`, with p_i = head_i W_O[i]ᵀ, the part of the output that head i adds.
 
 **It depends**: it holds if the heads are negatively correlated on the whole, and fails if positively.
 
