@@ -35,7 +35,7 @@ from multihead.show.quality_curve import quick_curve
 from multihead.show.report import Report, WordPair
 from multihead.show.report_estimate import ablates
 from multihead.show.text_maps import (
-    LayerShape,
+    ShownLayer,
     ShownText,
     TextMaps,
     long_text,
@@ -65,7 +65,7 @@ LAYERS = 3
 TOKENS = 2048
 """Tokens that it is tested on."""
 
-ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[LayerShape]]]
+ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[ShownLayer]]]
 """Returns documents as a page shows them, and the attentions that ran: of a server, which computes maps itself."""
 
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from multihead import __version__
+from multihead._base import html as pieces
 from multihead._base.charts import page_style
-from multihead._base.html import table as table_html
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import cost_cells, title
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.show.encode import deflated, shares_text
-from multihead.show.kind_texts import KIND_TEXTS
+from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
 from multihead.show.tokens import show_control_chars
 from multihead.statements.theory import Theory
@@ -87,7 +87,9 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "table": None if report.table is None else _table(report.table, report.heads),
         "importance": None if report.table is None else importance_column(report.table),
         "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
-        "kind_texts": {kind: {"label": kind, "sentence": text.sentence} for kind, text in KIND_TEXTS.items()},
+        "kind_texts": {
+            kind: {"label": kind, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
+        },
         "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
         "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},
         "pairs": _similarity(report.similarity, blobs),
@@ -183,5 +185,5 @@ def _plain(report: Report) -> str:
             [head, *(show_control_chars(word(table.columns[name], i)) for name in names)]
             for i, head in enumerate(table.heads)
         ]
-        parts.append(table_html(["head", *names], rows, style=False))
+        parts.append(pieces.table(["head", *names], rows, style=False))
     return "\n".join(parts)

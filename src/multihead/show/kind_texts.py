@@ -66,5 +66,7 @@ KINDS = {
 }
 """The kinds of `multihead.measures.kinds`."""
 
-KIND_TEXTS = KINDS | {TOO_LITTLE: KindText("was measured on too few documents", " to say what it does.")}
-"""The kinds, and the word that stands for one where text is missing."""
+UNCLEAR = {
+    TOO_LITTLE: KindText("was measured on too few documents", " to say what it does."),
+}
+"""Instead of a kind."""

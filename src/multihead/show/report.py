@@ -33,7 +33,7 @@ from multihead.show.encode import BlobTable
 from multihead.show.findings import Finding, findings
 from multihead.show.page_file import save_page
 from multihead.show.quality_curve import QualityCurve
-from multihead.show.text_maps import LayerShape, ShownText
+from multihead.show.text_maps import ShownLayer, ShownText
 from multihead.statements.theory import Theory
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
@@ -101,7 +101,7 @@ class Report:
 
     model: ModelInfo
     corpus: CorpusInfo
-    layers: tuple[LayerShape, ...] = ()
+    layers: tuple[ShownLayer, ...] = ()
     """every attention, in the order in which they run"""
     texts: tuple[ShownText, ...] = ()
     """the texts whose maps are shown; a window of a long text is a text"""
