@@ -135,10 +135,10 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
     channel = Channel.of(layer)
     w = layer.weights.o
     heads = part_information(channel.signal, channel.sizes, channel.noise)
-    whole = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
+    in_output = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
     behind, parts = _with_noise_behind(layer, channel)
     comparison = Comparison(
-        Side(f"I(MultiHead) {short(whole)}", whole),
+        Side(f"I(MultiHead) {short(in_output)}", in_output),
         ">=",
         Side(f"best head {short(max(heads))} nats", max(heads)),
         rtol=EQUAL,
@@ -154,7 +154,7 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
         f"{short(behind)} nats and its best head {short(max(parts))}{ending[comparison.verdict]}"
     )
     numbers = {
-        "layer": whole,
+        "layer": in_output,
         "heads": heads,
         "layer_noise_behind_W_O": behind,
         "heads_noise_behind_W_O": parts,

@@ -131,10 +131,12 @@ def _spec_of_anatomy(
 def visible_keys(module: nn.Module, config: Any, stack: str, *, cross: bool, causal: bool) -> dict[str, Any]:
     """Fields of the spec of an attention: its sequences, its window, and whether it is causal."""
     encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
+    window = getattr(module, "sliding_window", None)
+    windowed = isinstance(window, int) and window > 0 and is_causal(module)
     return {
         "queries": "source" if encodes else "tokens",
         "keys": "source" if encodes or cross else "tokens",
-        "window": window_of(module),
+        "window": window if windowed else None,
         "causal": not cross and not encodes and is_causal(module, causal),
     }
 
@@ -146,11 +148,6 @@ def context_of(model: nn.Module) -> int | None:
         return limit
     tables = ("position_embeddings", "position_embedding", "pos_embed")  # of images: (1, tokens, width)
     return next((p.shape[1] for name, p in model.named_parameters() if name.endswith(tables) and p.ndim == 3), None)
-
-
-def window_of(module: nn.Module) -> int | None:
-    size = getattr(module, "sliding_window", None)
-    return size if isinstance(size, int) and size > 0 and is_causal(module) else None
 
 
 def is_causal(module: nn.Module, default: bool = False) -> bool:
