@@ -13,7 +13,7 @@ from playwright.sync_api import expect
 from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.model.sites import Site
 from multihead.show.report import CorpusInfo, ModelInfo, Report
-from multihead.show.text_maps import LayerShape
+from multihead.show.text_maps import ShownLayer
 from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
 from page.conftest import Open, Opened, Page
@@ -138,7 +138,7 @@ def test_many_heads_are_tiles(opened: Open, tmp_path: Path) -> None:
     columns: dict[str, Any] = {"kind": tuple(f"{label}, 0.80" for label in leading), **share_columns(leading)}
     columns["kind_score"] = torch.full((len(names),), torch.nan)
     table = HeadTable(names, columns, {n: Meaning("share", n) for n in columns})
-    shapes = tuple(LayerShape(Site("", i, "", i, count), 10, 10, 8, tuple(range(count))) for i in range(count))
+    shapes = tuple(ShownLayer(Site("", i, "", i, count), 10, 10, 8, tuple(range(count))) for i in range(count))
     found = Report(ModelInfo("large", "Large", 1), CorpusInfo("", 5, 10), shapes, table=table)
     file = found.save(tmp_path / "tiles.html")
     shown = opened(file, width=360, height=740, has_touch=True, is_mobile=True)

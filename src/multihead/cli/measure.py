@@ -23,9 +23,9 @@ EXAMPLES = """examples:
   multihead measure minilm --importance ablation --similarity -o run
   torchrun --nproc-per-node 4 -m multihead measure path/to/model --corpus texts/ -o run
 
-RUN is a folder; the table is RUN/table.json. Until it is written, RUN/state holds what was learned so far: after
-Ctrl-C or a crash, the same command with --resume continues, and the table is the same to the last bit, with any
-number of processes. Under torchrun they share the documents; RUN must be a folder that all of them see."""
+RUN is a folder; the table is RUN/table.json. Until it is written, RUN/state holds the progress. After Ctrl-C or a
+crash, the same command with --resume continues, and the table is the same to the last bit, with any number of
+processes. Under torchrun they share the documents; RUN must be a folder that all of them see."""
 
 
 @dataclass(frozen=True, kw_only=True)

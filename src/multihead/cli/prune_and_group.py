@@ -169,7 +169,7 @@ def _plan(options: CutOptions, loaded: Pretrained, stored: Plan | None) -> Plan:
 
 
 def _finish(options: CutOptions, loaded: Pretrained, plan: Plan, result: CutResult | None) -> int:
-    """Save the cut model, and print what was done and what to do next."""
+    """Save the cut model; print the result and the next command."""
     record = {"plan": plan.to_json(), "changed": plan.changes}
     if result is not None:
         record |= _save(options, loaded, result)

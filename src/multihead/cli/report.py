@@ -28,7 +28,7 @@ EXAMPLES = """examples:
   multihead report path/to/model --only measure,kinds  # quick: no importance, similarity or theory
 
 Without --only it measures all parts. Maps are of --text, numbers are over --corpus. The page is one file that needs
-no network. Ctrl-C writes a page of what was finished so far."""
+no network. Ctrl-C writes a page with the parts that are finished."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,7 +74,7 @@ def run(options: ReportOptions) -> int:
         options.say(f"note: {text}")
     options.say(f"{options.out}: {size(written)}; open it in a browser")
     if report.stopped:
-        note(f"multihead: stopped. {options.out} holds what was finished")
+        note(f"multihead: stopped. {options.out} has the finished parts")
         return 128 + (received[0] if received else signal.SIGINT)
     options.say(f"next: {_next(reading.source, options.text, report)}")
     if options.open:

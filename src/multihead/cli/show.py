@@ -130,7 +130,7 @@ def _show_map(options: ShowOptions) -> int:
     """Draw the attention map of one head, for `multihead show MODEL HEAD`."""
     from multihead.corpus.batches import default_max_tokens
     from multihead.corpus.read import read_text
-    from multihead.show.terminal_head_map import HeadMap
+    from multihead.show.terminal_head_map import TerminalHeadMap
 
     if options.head is None:
         raise MultiheadError(
@@ -144,7 +144,9 @@ def _show_map(options: ShowOptions) -> int:
             f"{loaded.name} has no tokenizer, so text cannot be read",
             hint="in Python: mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
         )
-    head_map = HeadMap.of(loaded.model, loaded.tokenizer, options.head, text, default_max_tokens(loaded.model))
+    head_map = TerminalHeadMap.of(
+        loaded.model, loaded.tokenizer, options.head, text, default_max_tokens(loaded.model)
+    )
     if options.json:
         write_json({"model": loaded.name, "text": text, **head_map.plain()})
         return 0

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from torch import nn
@@ -17,7 +16,6 @@ from multihead.corpus.batches import Document
 from multihead.corpus.documents import CachedCorpus
 from multihead.corpus.optional_accumulator import Tolerant
 from multihead.corpus.run import run
-from multihead.edit.check.curve import Curve
 from multihead.errors import MultiheadError
 from multihead.measures.importance.ablation import Ablation
 from multihead.measures.importance.choose_loss import choose_loss
@@ -31,12 +29,20 @@ from multihead.measures.statistics_sum import StatisticsSum, with_special
 from multihead.model.find_sites import find_sites
 from multihead.model.sites import find
 from multihead.model.statistics.options import Statistics
-from multihead.show.cut_curve import attention_cost, cut_curve, quality_curve
+from multihead.show.cut_curve import cut_curve
 from multihead.show.map_or_qk import Storage
-from multihead.show.quality_curve import QualityCurve, quick_curve
+from multihead.show.quality_curve import quick_curve
 from multihead.show.report import Report, WordPair
 from multihead.show.report_estimate import ablates
-from multihead.show.text_maps import LayerShape, ShownText, TextMaps, long_text, read_text, windows_of
+from multihead.show.text_maps import (
+    ShownLayer,
+    ShownText,
+    TextMaps,
+    long_text,
+    read_text,
+    windows_of,
+    written_by,
+)
 from multihead.show.token_pairs import HELD, TokenPairs
 from multihead.show.tokens import Words
 from multihead.statements.theory import theory
@@ -59,7 +65,7 @@ LAYERS = 3
 TOKENS = 2048
 """Tokens that it is tested on."""
 
-ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[LayerShape]]]
+ShowTexts = Callable[[Sequence[Document]], tuple[Sequence[ShownText], Sequence[ShownLayer]]]
 """Returns documents as a page shows them, and the attentions that ran: of a server, which computes maps itself."""
 
 
@@ -82,11 +88,12 @@ class Collection:
             parts["table"] = table if old.table is None else old.table.join(table)
         self.report = replace(old, notes=(*old.notes, *notes), **parts)
 
-    @contextmanager
-    def part(self, name: str) -> Generator[None]:
-        """Make a part of the report; if the model does not support it, note why, and go on with the others."""
+    def try_part(self, name: str, measure: Callable[[], None]) -> None:
+        """Measure a part if it is requested; if the model does not support it, note why."""
+        if name not in self.parts:
+            return
         try:
-            yield
+            measure()
         except MultiheadError as refused:
             self.add(notes=[f"{name}: {refused.message.partition(chr(10))[0]}"])
 
@@ -94,18 +101,15 @@ class Collection:
         if self.progress is not None:
             self.progress(part, done, total)
 
-    def telling(self, *parts: str) -> Callable[[float], None]:
-        """Progress of the report in a pass over the corpus, for all parts that share it."""
+    def run(self, parts: Iterable[str], accumulators: Sequence[Accumulator]) -> None:
+        """One pass over the corpus; its progress is that of all parts that share it."""
         total = self.corpus.count_batches()
 
         def tell(done: float) -> None:
             for part in parts:
                 self.tell(part, done, total)
 
-        return tell
-
-    def count_documents(self) -> None:
-        self.add(corpus=replace(self.report.corpus, documents=self.corpus.document_count))
+        run(self.model, self.corpus, accumulators, progress=tell)
 
     @cached_property
     def weights(self) -> OVWeights:
@@ -121,19 +125,16 @@ class Collection:
 
     # ---- maps ---------------------------------------------------------------------------------
 
-    def show(self, documents: Sequence[Document], show_texts: ShowTexts) -> None:
-        texts, layers = show_texts(documents)
-        self.add(texts=tuple(texts), layers=tuple(layers))
-
     def store_maps(
         self, documents: Sequence[Document], heads: Any, only: Storage | None, windows: int | None
     ) -> None:
         """Add the maps of the shown texts to the report."""
-        writes = {layer.name: list(layer.W_O) for layer in self.weights.layers.values()}
         if self.weights.reason:
             self.add(notes=[f"norm-weighted maps are weighted by ‖v‖, without W_O: {self.weights.reason}"])
         blobs = self.report.blobs
-        maps = TextMaps(blobs, writes=writes, only=only, chosen=None if heads is None else self._names(heads))
+        maps = TextMaps(
+            blobs, writes=written_by(self.weights), only=only, chosen=None if heads is None else self._names(heads)
+        )
         for source, document in enumerate(documents):
             self.tell("maps", source, len(documents))
             pieces = windows_of(
@@ -172,17 +173,16 @@ class Collection:
         tolerant = {part: [Tolerant(x) for x in some] for part, some in accumulators.items() if part in self.parts}
         if not tolerant:
             return
-        every = [one for of_part in tolerant.values() for one in of_part]
-        run(self.model, self.corpus, every, progress=self.telling(*tolerant))
+        self.run(tolerant, [one for of_part in tolerant.values() for one in of_part])
         for part, of_part in tolerant.items():
-            with self.part(part):
-                for one in of_part:
-                    if one.reason:
-                        raise MultiheadError(one.reason)
-                self._add_measure(part, [one.inner for one in of_part], kinds)
+            self.try_part(part, partial(self._add_measure, part, of_part, kinds))
 
-    def _add_measure(self, part: str, measured: Sequence[Any], kinds: KindsMeasure) -> None:
+    def _add_measure(self, part: str, tolerant: Sequence[Tolerant], kinds: KindsMeasure) -> None:
         """Add a measured part to the report."""
+        reason = next((one.reason for one in tolerant if one.reason), None)
+        if reason is not None:
+            raise MultiheadError(reason)
+        measured: list[Any] = [one.inner for one in tolerant]
         if part == "measure":
             statistics: StatisticsSum = measured[0]
             corpus = replace(self.report.corpus, tokens=statistics.capture.tokens)
@@ -214,45 +214,40 @@ class Collection:
 
     def measure_importance(self, method: str) -> None:
         """Add the importance of every head to the report."""
-        if "importance" not in self.parts:
-            return
-        with self.part("importance"):
-            exact = ablates(method, len(self.report.heads))
-            measured = Ablation(self.loss) if exact else Gradients(self.loss, seed=self.seed)
-            run(self.model, self.corpus, [measured], progress=self.telling("importance"))
-            corpus = replace(self.report.corpus, loss=self.loss.name)
-            self.add(corpus=corpus, table=ranked(measured.columns()))
+        exact = ablates(method, len(self.report.heads))
+        measured = Ablation(self.loss) if exact else Gradients(self.loss, seed=self.seed)
+        self.run(["importance"], [measured])
+        corpus = replace(self.report.corpus, loss=self.loss.name)
+        self.add(corpus=corpus, table=ranked(measured.columns()))
 
-    def measure_curve(self, measured: QualityCurve | Curve | None, cut: Sequence[str]) -> None:
-        """Add the curve to the report."""
-        if measured is not None:
-            self.add(curve=quality_curve(measured) if isinstance(measured, Curve) else measured)
-            return
-        if "curve" not in self.parts:
-            return
-        with self.part("curve"):
-            if cut:
-                curve = cut_curve(
+    def measure_curve(self, cut: Sequence[str]) -> None:
+        """Add the curve to the report: of real cuts by the methods `cut`, else of ablated heads."""
+        table = self.report.table
+        by = None if table is None else importance_column(table)
+        if cut:
+            curve = cut_curve(
+                self.model,
+                list(self.corpus.documents),
+                tokenizer=self.tokenizer,
+                methods=cut,
+                seed=self.seed,
+                progress=lambda done, total: self.tell("curve", done, total),
+            )
+            self.add(curve=curve, notes=curve.notes)
+        elif by is not None and table is not None:
+            total = self.corpus.count_batches()
+            self.add(
+                curve=quick_curve(
                     self.model,
-                    list(self.corpus.documents),
-                    tokenizer=self.tokenizer,
-                    methods=cut,
-                    seed=self.seed,
-                    progress=lambda done, total: self.tell("curve", done, total),
+                    self.corpus,
+                    table.sort(by).heads,
+                    self.loss,
+                    progress=lambda done: self.tell("curve", done, total),
                 )
-                self.add(curve=curve, notes=curve.notes)
-                return
-            table = self.report.table
-            by = None if table is None else importance_column(table)
-            if by is None or table is None:
-                return
-            order = table.sort(by).heads
-            self.add(curve=quick_curve(self.model, self.corpus, order, self.loss, progress=self.telling("curve")))
+            )
 
     def test_theory(self) -> None:
         """Add the theory to the report, on some layers."""
-        if "theory" not in self.parts:
-            return
         labels = [layer.site.label for layer in self.report.layers]
         chosen = sorted({round((len(labels) - 1) * i / (LAYERS - 1)) for i in range(LAYERS)})
         layers = [labels[i] for i in chosen]
@@ -260,19 +255,13 @@ class Collection:
         def tell(layer: str, done: float, total: float) -> None:
             self.tell("theory", layers.index(layer) * total + done, len(layers) * total)
 
-        with self.part("theory"):
-            result = theory(
-                self.model,
-                self.corpus.documents,
-                tokenizer=self.tokenizer,
-                layers=layers,
-                tokens=TOKENS,
-                seed=self.seed,
-                progress=tell,
-            )
-            self.add(theory=result)
-
-    def count_cost(self) -> None:
-        if "cost" in self.parts:
-            with self.part("cost"):
-                self.add(cost=attention_cost(self.model))
+        result = theory(
+            self.model,
+            self.corpus.documents,
+            tokenizer=self.tokenizer,
+            layers=layers,
+            tokens=TOKENS,
+            seed=self.seed,
+            progress=tell,
+        )
+        self.add(theory=result)

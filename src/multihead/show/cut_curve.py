@@ -41,7 +41,7 @@ def cut_curve(
     """Lost quality against heads kept by each method, with the removed heads, sizes, speed and costs.
 
     Three documents of four choose heads and are fitted to, the fourth judges. Cut models of the first method are
-    timed beside the original.
+    timed against the original.
     """
     fit, held_out = split_documents(documents)
     if not fit or not held_out:
@@ -79,7 +79,7 @@ def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list
 def quality_curve(
     measured: Curve, details: Mapping[tuple[str, float], CurvePoint] | None = None, *, limit: float = LIMIT
 ) -> QualityCurve:
-    """The result of `multihead.edit.check.curve.curve` as a report shows it: what each cut loses of the original.
+    """The result of `multihead.edit.check.curve.curve` as a report shows it: the quality that each cut loses.
 
     `details` adds sizes, costs and speed to the point of a method and a share of heads.
     """
@@ -119,5 +119,5 @@ def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bo
 
 
 def attention_cost(model: nn.Module) -> Cost:
-    """What attention costs on a text of 2,048 tokens, or of as many as the model can read."""
+    """The cost of attention on a text of 2,048 tokens, or of as many as the model can read."""
     return cost(model, tokens=min(USUAL_TOKENS, default_max_tokens(model) or USUAL_TOKENS))

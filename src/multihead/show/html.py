@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from multihead import __version__
+from multihead._base import html as pieces
 from multihead._base.charts import page_style
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import cost_cells, title
@@ -43,7 +44,7 @@ def page(report: Report, *, served: Sequence[str] | None = None) -> str:
     """The HTML page of a report.
 
     Args:
-        served: what its server can read, of `MapStore.reads`. The page may request maps from it, and nothing else.
+        served: the inputs that its server reads, of `MapStore.reads`. The page may request maps from it only.
     """
     blobs = list(report.blobs.texts)
     data = json.dumps(
@@ -180,13 +181,9 @@ def _plain(report: Report) -> str:
     table = report.table
     if table is not None:
         names = shown(table)
-        head = "".join(f'<th scope="col">{escape(n)}</th>' for n in ("head", *names))
-        columns = [
-            [escape(show_control_chars(word(table.columns[n], i))) for i in range(len(table))] for n in names
+        rows = [
+            [head, *(show_control_chars(word(table.columns[name], i)) for name in names)]
+            for i, head in enumerate(table.heads)
         ]
-        rows = (
-            f'<tr><th scope="row">{escape(name)}</th>{"".join(f"<td>{cell}</td>" for cell in cells)}</tr>'
-            for name, *cells in zip(table.heads, *columns, strict=True)
-        )
-        parts.append(f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+        parts.append(pieces.table(["head", *names], rows, style=False))
     return "\n".join(parts)

@@ -1,4 +1,4 @@
-"""What a head of each kind does, in words: for the findings, and for the page, which receives them as data.
+"""Sentences about heads of each kind: for the findings, and for the page, which receives them as data.
 
 >>> from multihead.show.kind_texts import KINDS
 >>> KINDS["previous"].does(1), KINDS["previous"].does(3)
@@ -26,7 +26,7 @@ class KindText:
     """the end of the sentence that explains it"""
 
     def does(self, heads: int) -> str:
-        """The text of what so many heads of a kind do."""
+        """The verb for one head or for several."""
         text = self.verb
         if heads != 1:
             for one, many in _PLURAL.items():

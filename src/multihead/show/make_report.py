@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, cast, get_args
@@ -27,6 +28,7 @@ from multihead.edit.check.curve import Curve
 from multihead.edit.saliency import check_method
 from multihead.errors import MultiheadError, SizeError
 from multihead.show.collect_parts import Collection, ShowTexts
+from multihead.show.cut_curve import attention_cost, quality_curve
 from multihead.show.map_or_qk import Storage
 from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
@@ -121,20 +123,23 @@ def report(
         model_name = name or type(model).__name__
         for line in announcement(model, corpus, model_name, corpus_name, parts, importance=importance, cut=cut):
             say(line)
-    empty = Report(ModelInfo.of(model, name), CorpusInfo(corpus_name, 0))
+    empty = Report(ModelInfo.of(model, name), CorpusInfo(corpus_name, corpus.document_count))
     with shown_progress(progress, [part for part in ("maps", *parts) if part != "cost"]) as shown:
         collection = Collection(model, tokenizer, corpus, empty, parts, seed, shown)
         try:
-            collection.count_documents()
             if callable(maps):
-                collection.show(texts, maps)
+                shown_texts, layers = maps(texts)
+                collection.add(texts=tuple(shown_texts), layers=tuple(layers))
             else:
                 collection.store_maps(texts, heads, maps, windows)
             collection.measure_heads()
-            collection.measure_importance(importance)
-            collection.measure_curve(curve, cut)
-            collection.test_theory()
-            collection.count_cost()
+            collection.try_part("importance", partial(collection.measure_importance, importance))
+            if curve is None:
+                collection.try_part("curve", partial(collection.measure_curve, cut))
+            else:
+                collection.add(curve=quality_curve(curve) if isinstance(curve, Curve) else curve)
+            collection.try_part("theory", collection.test_theory)
+            collection.try_part("cost", lambda: collection.add(cost=attention_cost(model)))
         except KeyboardInterrupt:
             if not collection.report.texts:
                 raise

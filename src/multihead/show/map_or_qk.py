@@ -138,9 +138,8 @@ class _EncodedQK:
 
 def _encode_qk(problem: Problem, heads: list[int]) -> _EncodedQK | None:
     """q and k in the lowest precision that reproduces the maps; None if no precision does."""
-    found = [_row_mask(problem, h) for h in heads]
-    masks = [mask for mask in found if mask is not None]
-    if len(masks) < len(found):
+    masks = [mask for h in heads if (mask := _row_mask(problem, h)) is not None]
+    if len(masks) < len(heads):
         return None
     plain = problem.scores.softcap is None and problem.scores.sinks is None
     kv = problem.groups.kv_of_head[heads[0]]
@@ -148,7 +147,7 @@ def _encode_qk(problem: Problem, heads: list[int]) -> _EncodedQK | None:
     keys = k = problem.k[0, kv].float().cpu()
     most = float(problem.q[0, heads].abs().max()) or 1.0
     for q in problem.q[0, heads].float().cpu():
-        largest = float(q.abs().max()) or most  # scaled to the largest, so that k is the same for all heads
+        largest = float(q.abs().max()) or most  # scaled to the largest: k is the same for all heads
         one, keys = scaled(q * (most / largest), k, problem.scores.scale, shift=plain)
         queries.append(one * (largest / most))
     for wide in (False, True):
@@ -175,7 +174,7 @@ def _rows(problem: Problem, head: int, rows: range) -> Float[Tensor, "row key"]:
 
 
 def _row_mask(problem: Problem, head: int) -> RowMask | None:
-    """The mask beside stored q and k, as one run of keys per row and a bias by distance; None if of another form"""
+    """The mask of a head, as one run of keys per row and a bias by distance; None if it has another form."""
     size = problem.coordinates
     index = torch.tensor([head], device=size.device)
     first, end = torch.zeros(2, size.queries, dtype=torch.long)
@@ -213,13 +212,7 @@ def _row_mask(problem: Problem, head: int) -> RowMask | None:
     )
 
 
-def norms_of(problem: Problem, writes: Sequence[Tensor] | None) -> Float[Tensor, "head key"]:
-    """`head_norms` of every head."""
-    heads = range(problem.coordinates.heads)
-    return torch.stack([head_norms(problem, h, None if writes is None else writes[h]) for h in heads])
-
-
 def head_norms(problem: Problem, head: int, write: Tensor | None) -> Float[Tensor, " key"]:
-    """‖W_O v‖ of every key, or ‖v‖ where W_O is not known: what norm-weighted attention is weighted with."""
+    """‖W_O v‖ of every key, or ‖v‖ where W_O is not known: the factor of norm-weighted attention."""
     values = problem.v[0, problem.groups.kv_of_head[head]].detach().float().cpu()
     return (values if write is None else values @ write.detach().float().cpu().T).norm(dim=-1)

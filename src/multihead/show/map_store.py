@@ -32,10 +32,10 @@ from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key, Sites
 from multihead.show.map_or_qk import StoredMap, head_norms
 from multihead.show.text_maps import (
-    LayerShape,
+    ShownLayer,
     ShownText,
     TextLayer,
-    Window,
+    TextWindow,
     output_projections,
     shown_text,
     title,
@@ -69,7 +69,7 @@ def window_length(model: nn.Module, context: int | None = None) -> int:
 
 @dataclass(frozen=True)
 class _Entry:
-    window: Window
+    window: TextWindow
     data: ShownText
 
 
@@ -89,7 +89,7 @@ class MapStore:
     ) -> None:
         self.model, self.tokenizer, self.max_tokens, self.cache_bytes = model, tokenizer, max_tokens, cache_bytes
         self.output_projections, self.why = output_projections(model)
-        self.layers: tuple[LayerShape, ...] = ()
+        self.layers: tuple[ShownLayer, ...] = ()
         self._texts: OrderedDict[int, _Entry] = OrderedDict()
         self._next = self._sources = 0
         self._cache: OrderedDict[tuple[int, Key], Problem] = OrderedDict()
@@ -108,7 +108,7 @@ class MapStore:
     def text(self, number: int) -> ShownText:
         return self._entry(number).data
 
-    def window(self, number: int) -> Window:
+    def window(self, number: int) -> TextWindow:
         return self._entry(number).window
 
     @property
@@ -152,7 +152,7 @@ class MapStore:
         with self._adding:
             return self._add_document(document, name)
 
-    def add(self, documents: Sequence[Document]) -> tuple[list[ShownText], tuple[LayerShape, ...]]:
+    def add(self, documents: Sequence[Document]) -> tuple[list[ShownText], tuple[ShownLayer, ...]]:
         """Add documents. Returns their windows, and the attentions that ran."""
         with self._adding:
             return [text for document in documents for text in self._add_document(document)], self.layers
@@ -172,7 +172,7 @@ class MapStore:
             self._texts.popitem(last=False)
         return texts
 
-    def _add_window(self, window: Window, shapes: Sequence[LayerShape], name: str | None) -> ShownText:
+    def _add_window(self, window: TextWindow, shapes: Sequence[ShownLayer], name: str | None) -> ShownText:
         """Store a window of a text."""
         count = len(next((x[0] for n, x in window.batch.items() if n == "input_ids"), ()))
         if count and window.at:  # the last window may be shorter than the first, whose sizes are known
@@ -255,13 +255,13 @@ class MapStore:
         with self._running:
             yield self._forward
 
-    def _shapes_of(self, window: Window) -> list[LayerShape]:
+    def _shapes_of(self, window: TextWindow) -> list[ShownLayer]:
         """The attentions that run on a stored text. Their q, k and v are cached."""
-        shapes: list[LayerShape] = []
+        shapes: list[ShownLayer] = []
         number = self._next
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
-            shapes.append(LayerShape.of(call.site, call.problem))
+            shapes.append(ShownLayer.of(call.site, call.problem))
             self._put(number, call.key, call.problem)
             return compute()
 
@@ -271,7 +271,7 @@ class MapStore:
         self.layers = self.layers or tuple(shapes)
         return shapes
 
-    def _run_to(self, text: int, window: Window, last: Key) -> None:
+    def _run_to(self, text: int, window: TextWindow, last: Key) -> None:
         """Run the model on a stored text up to an attention; q, k and v of every one on the way are cached."""
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:

@@ -43,12 +43,25 @@ class CurvePoint:
     lost: float
     """share of the quality"""
     removed: tuple[str, ...] | None = None
-    """the removed heads; None: the first of the line's order"""
+    """the removed heads; if None, the first of the line's order"""
     parameters: int | None = None
     cost: tuple[str, ...] | None = None
-    """what attention costs, in the rows of the report's table"""
+    """the costs of attention, in the rows of the report's table"""
     speed: Timing | None = None
-    """beside the original"""
+    """compared with the original"""
+
+    def to_json(self, heads: int) -> dict[str, Any]:
+        """The point of a model that had so many heads, as the page has it."""
+        data: dict[str, Any] = {"kept": self.kept, "gone": heads - self.kept}
+        data["lost"] = self.lost if math.isfinite(self.lost) else 1e9  # JSON has no infinity
+        if self.removed is not None:
+            data["heads"] = list(self.removed)
+        if self.parameters is not None:
+            data |= {"parameters": self.parameters, "cost": None if self.cost is None else list(self.cost)}
+        if self.speed is not None:
+            names = ("ratio", "low", "high", "rounds", "batch", "tokens", "verdict")
+            data["speed"] = {name: getattr(self.speed, name) for name in names}
+        return data
 
 
 @dataclass(frozen=True)
@@ -105,39 +118,12 @@ class QualityCurve:
 
     def to_json(self) -> dict[str, Any]:
         """The quality curve as the page has it."""
-        lines = [
-            {
-                "method": line.method,
-                "order": list(line.order),
-                "points": [_point_json(self.heads, point) for point in line.points],
-            }
-            for line in self.lines
+        shown = ("cut", "unit", "loss", "limit", "prunable", "heads", "fitted", "judged")
+        curves = [
+            {"method": x.method, "order": list(x.order), "points": [p.to_json(self.heads) for p in x.points]}
+            for x in self.lines
         ]
-        return {
-            "cut": self.cut,
-            "unit": self.unit,
-            "loss": self.loss,
-            "limit": self.limit,
-            "prunable": self.prunable,
-            "heads": self.heads,
-            "fitted": self.fitted,
-            "judged": self.judged,
-            "curves": lines,
-        }
-
-
-def _point_json(heads: int, point: CurvePoint) -> dict[str, Any]:
-    """A point of the quality curve as the page has it."""
-    data: dict[str, Any] = {"kept": point.kept, "gone": heads - point.kept}
-    data["lost"] = point.lost if math.isfinite(point.lost) else 1e9  # JSON has no infinity
-    if point.removed is not None:
-        data["heads"] = list(point.removed)
-    if point.parameters is not None:
-        data |= {"parameters": point.parameters, "cost": None if point.cost is None else list(point.cost)}
-    if point.speed is not None:
-        names = ("ratio", "low", "high", "rounds", "batch", "tokens", "verdict")
-        data["speed"] = {name: getattr(point.speed, name) for name in names}
-    return data
+        return {name: getattr(self, name) for name in shown} | {"curves": curves}
 
 
 def quick_curve(

@@ -33,7 +33,7 @@ from multihead.show.encode import BlobTable
 from multihead.show.findings import Finding, findings
 from multihead.show.page_file import save_page
 from multihead.show.quality_curve import QualityCurve
-from multihead.show.text_maps import LayerShape, ShownText
+from multihead.show.text_maps import ShownLayer, ShownText
 from multihead.statements.theory import Theory
 from multihead.table.head_grid import head_grid
 from multihead.table.table import HeadTable
@@ -68,7 +68,7 @@ class CorpusInfo:
     name: str
     documents: int
     tokens: int | None = None
-    """None: not counted"""
+    """if None, not counted"""
     loss: str | None = None
     """with which importance was measured"""
 
@@ -97,11 +97,11 @@ class KindRow(NamedTuple):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What was measured of a model. A part is None or empty if it was not requested, not possible, or stopped."""
+    """The measurements of a model. A part is None or empty if it was not requested, not possible, or stopped."""
 
     model: ModelInfo
     corpus: CorpusInfo
-    layers: tuple[LayerShape, ...] = ()
+    layers: tuple[ShownLayer, ...] = ()
     """every attention, in the order in which they run"""
     texts: tuple[ShownText, ...] = ()
     """the texts whose maps are shown; a window of a long text is a text"""
@@ -117,7 +117,7 @@ class Report:
     pairs: Mapping[str, Sequence[WordPair]] | None = None
     """the tokens that each head connects most, over the corpus"""
     notes: tuple[str, ...] = ()
-    """what was not possible, and why"""
+    """parts that could not be measured, and why"""
     stopped: bool = False
     """whether Ctrl-C ended it before all parts were measured"""
 
@@ -214,7 +214,7 @@ class Report:
         }
 
     def html(self, *, served: Sequence[str] | None = None) -> str:
-        """The page. `served`: what its server can read, of `MapStore.reads`; it requests maps from there."""
+        """The page. `served`: the inputs that its server reads, of `MapStore.reads`; maps are requested there."""
         return html.page(self, served=served)
 
     def save(self, path: str | Path) -> Path:

@@ -48,7 +48,7 @@ def ablates(importance: str, heads: int) -> bool:
 def announcement(
     model: nn.Module, corpus: CachedCorpus, name: str, corpus_name: str, parts: Sequence[str], **estimated: Any
 ) -> list[str]:
-    """What `mh.report` measures, about how long it takes, and with about how much memory."""
+    """Lines about the parts that `mh.report` measures, and about how much time and memory they take."""
     from multihead.model.find_sites import find_sites
 
     heads = len(find_sites(model, corpus.first().inputs).heads)

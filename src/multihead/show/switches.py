@@ -44,7 +44,7 @@ from multihead.show.encode import map_text
 from multihead.show.map_store import MapStore
 from multihead.show.output_reading import OutputReading, complete_inputs, relative_change
 from multihead.show.switch_request import SwitchRequest, find_head
-from multihead.show.text_maps import Window, windows_of
+from multihead.show.text_maps import TextWindow, windows_of
 from multihead.show.tiles import HeadMap, Stopped
 from multihead.show.tokens import Words, show_control_chars
 
@@ -73,7 +73,7 @@ class Switches:
         self.store = store
         self._found: OutputReading | None = None
         self._sites = Sites()
-        self._intact: tuple[tuple[str | int, str | None], Window, Tensor] | None = None  # of the latest input
+        self._intact: tuple[tuple[str | int, str | None], TextWindow, Tensor] | None = None  # of the latest input
 
     def compare(self, request: SwitchRequest, stopped: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """The predictions before and after, as plain data.
@@ -111,7 +111,7 @@ class Switches:
 
     # ---- the input ------------------------------------------------------------------------------
 
-    def _window(self, request: SwitchRequest) -> Window:
+    def _window(self, request: SwitchRequest) -> TextWindow:
         store, text = self.store, request.text
         if isinstance(text, int) and request.decoder is None:
             return store.window(text)
@@ -121,7 +121,7 @@ class Switches:
             raise _too_long(f"{len(windows)} windows of {windows[0].longest} tokens", windows[0].longest)
         return windows[0]
 
-    def _words(self, request: SwitchRequest, window: Window, inputs: Inputs) -> Words:
+    def _words(self, request: SwitchRequest, window: TextWindow, inputs: Inputs) -> Words:
         """The tokens that have predictions; of inputs without tokens, the positions that the last layer has."""
         name = self._reading.tokens
         if name is None:
@@ -138,7 +138,7 @@ class Switches:
             self._sites = self.store.sites if len(self.store.sites) else find_sites(self.store.model)
         return self._sites
 
-    def _before(self, forward: Forward, request: SwitchRequest) -> tuple[Window, Inputs, Tensor]:
+    def _before(self, forward: Forward, request: SwitchRequest) -> tuple[TextWindow, Inputs, Tensor]:
         """The input, and the output of the intact model; those of the latest input are held."""
         key = request.text, request.decoder
         if self._intact is None or self._intact[0] != key:

@@ -66,7 +66,7 @@ class TerminalHeatmap:
         labels = [_printable(label, console.encoding) for label in chart.columns]
         for line in _upright([labels[i] for i in columns], width):
             yield Text(" " * (self.label_width + 3) + line, "dim")
-        beside = options.max_width - self.label_width - 3 - width * len(columns) - 9
+        room = options.max_width - self.label_width - 3 - width * len(columns) - 9
         arrow = "→" if console.encoding.startswith("utf") else "->"
         levels = chart.levels()
         for i in rows:
@@ -75,8 +75,8 @@ class TerminalHeatmap:
             for j in columns:
                 line.append_text(self._cell(float(chart.cells[i, j]), float(levels[i, j]), width, console))
             best = int(chart.cells[i].argmax())
-            if beside >= 4:
-                name = set_cell_size(labels[best], min(beside, LABEL)).rstrip()
+            if room >= 4:
+                name = set_cell_size(labels[best], min(room, LABEL)).rstrip()
                 line.append(f"  {arrow} {name} {fraction(float(chart.cells[i, best]))}", "dim")
             yield line
 

@@ -74,7 +74,7 @@ class TerminalHeadGrid:
             yield Text(f"     {TWO_LEAD:8}  {two:{most}}").append("  two letters", "dim")
 
     def _cell(self, head: int | None) -> Any:
-        """The letters of a head in the grid; a dot if its shares were not measured; blank if there is no head."""
+        """The letters of a head in the grid; a dot if its shares were not measured; blank without a head."""
         from rich.text import Text
 
         cell = Text()

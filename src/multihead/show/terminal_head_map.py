@@ -1,9 +1,9 @@
 """The attention map of one head on one text, and how a terminal shows it.
 
 >>> import multihead as mh
->>> from multihead.show.terminal_head_map import HeadMap
+>>> from multihead.show.terminal_head_map import TerminalHeadMap
 >>> model, tokenizer = mh.embedded()
->>> head_map = HeadMap.of(model, tokenizer, "0.2", "the cat ran")
+>>> head_map = TerminalHeadMap.of(model, tokenizer, "0.2", "the cat ran")
 >>> head_map.head, len(head_map.tokens) == len(head_map.weights)
 ('L0H2', True)
 """
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class HeadMap:
+class TerminalHeadMap:
     """Where one head looks in the first window of a text."""
 
     head: str
@@ -48,7 +48,9 @@ class HeadMap:
     """windows that the text takes"""
 
     @staticmethod
-    def of(model: nn.Module, tokenizer: Any, head: str, text: str, max_tokens: int | None = None) -> HeadMap:
+    def of(
+        model: nn.Module, tokenizer: Any, head: str, text: str, max_tokens: int | None = None
+    ) -> TerminalHeadMap:
         """Run the model once, for a head's map in the terminal."""
         site, index = find(head, find_sites(model))
         pieces = list(batches(model, [text], tokenizer=tokenizer, batch_size=1, max_tokens=max_tokens))
@@ -57,7 +59,7 @@ class HeadMap:
             Forward(model)(pieces[0])
         captured = heads[site.name(index)]
         means = {name: captured.mean(name) for name in STATISTICS}
-        return HeadMap(
+        return TerminalHeadMap(
             captured.name,
             Words.of(pieces[0]["input_ids"][0].tolist(), tokenizer, text).shown,
             captured.weights()[0].float().tolist(),
@@ -86,7 +88,7 @@ class HeadMap:
             console.print(Text(line, "dim"))
 
     def notes(self, width: int, *, start: int = 0, digits: bool = False) -> Iterator[str]:
-        """Notes below the head's map in the terminal: what is cut off."""
+        """Notes below the head's map in the terminal, about the parts that are cut off."""
         shown = self._drawn(start, digits).shown(width)
         if self.pieces > 1:
             yield f"the text is longer than the model can read: this is the first of {self.pieces} windows of it"

@@ -14,8 +14,10 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
@@ -23,16 +25,15 @@ from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.corpus.batches import Document, batches, default_max_tokens
 from multihead.corpus.language import CHARACTERS, unknown_words
 from multihead.corpus.run import BatchRunner
-from multihead.errors import MultiheadError
 from multihead.layer import Problem
-from multihead.model.anatomy import anatomy
+from multihead.measures.similarity.ov_circuits import OVWeights, find_weights
 from multihead.model.call import Call
 from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture
 from multihead.model.kept_tensors import Keep
 from multihead.model.sites import Site
 from multihead.show.encode import BlobTable, singles_text
-from multihead.show.map_or_qk import Storage, StoredMap, last_problem, norms_of, store_heads
+from multihead.show.map_or_qk import Storage, StoredMap, head_norms, last_problem, store_heads
 from multihead.show.tokens import Words, show_control_chars
 
 NOT_TOKENS = ("attention_mask", "token_type_ids", "position_ids", "labels")
@@ -97,7 +98,7 @@ class ShownText:
 
 
 @dataclass(frozen=True)
-class LayerShape:
+class ShownLayer:
     """One attention that ran, and the sizes it ran with."""
 
     site: Site
@@ -107,9 +108,9 @@ class LayerShape:
     kv_of_head: tuple[int, ...]
 
     @staticmethod
-    def of(site: Site, problem: Problem) -> LayerShape:
+    def of(site: Site, problem: Problem) -> ShownLayer:
         size = problem.coordinates
-        return LayerShape(site, size.queries, size.keys, problem.q.shape[3], tuple(problem.groups.kv_of_head))
+        return ShownLayer(site, size.queries, size.keys, problem.q.shape[3], tuple(problem.groups.kv_of_head))
 
     @property
     def kv_heads(self) -> int:
@@ -134,7 +135,7 @@ class LayerShape:
 
 
 @dataclass(frozen=True)
-class Window:
+class TextWindow:
     """A document, or a piece of it that the model can read: number `at` of `count`, of at most `longest` tokens."""
 
     document: Document
@@ -150,16 +151,16 @@ class Window:
 
 def windows_of(
     model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
-) -> list[Window]:
+) -> list[TextWindow]:
     """The text as one window of maps, or as several if it is longer than the model or `max_tokens` allow."""
     longest = default_max_tokens(model) if max_tokens is None else max_tokens
     longest = min((n for n in (learned_positions(model), longest) if n is not None), default=None)
     pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
     first = [{n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in piece.items()} for piece in pieces]
-    return [Window(document, batch, at, len(first), longest) for at, batch in enumerate(first)]
+    return [TextWindow(document, batch, at, len(first), longest) for at, batch in enumerate(first)]
 
 
-def long_text(name: str, windows: Sequence[Window], stored: int) -> str:
+def long_text(name: str, windows: Sequence[TextWindow], stored: int) -> str:
     """Which windows of a text are in the page, for a text that is longer than the model can read."""
     some = "all" if len(windows) == stored else "the first" if stored == 1 else f"the first {stored}"
     return (
@@ -173,15 +174,15 @@ def long_text(name: str, windows: Sequence[Window], stored: int) -> str:
 
 def output_projections(model: nn.Module) -> tuple[dict[str, list[Tensor]], str]:
     """W_O of every head, by layer, for maps weighted by norm; or an empty dict, and why."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            layers = anatomy(model)
-        for layer in layers:
-            layer.require("the size of what a head writes", ungated=True)
-        return {layer.name: list(layer.W_O) for layer in layers}, ""
-    except MultiheadError as refused:
-        return {}, refused.message.partition("\n")[0]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        weights = find_weights(model)
+    return written_by(weights), weights.reason
+
+
+def written_by(weights: OVWeights) -> dict[str, list[Tensor]]:
+    """W_O of every head, by layer; empty if the weights were not found."""
+    return {layer.name: list(layer.W_O) for layer in weights.layers.values()}
 
 
 def encode_maps(
@@ -206,7 +207,9 @@ def encode_maps(
         wanted = [h for h in range(size.heads) if chosen is None or site.name(h) in chosen]
         norms = None
         if problem.v.shape[3] and size.batch == 1:
-            norms = blobs.add(singles_text(norms_of(problem, (writes or {}).get(site.label)).flatten()))
+            written = (writes or {}).get(site.label, [None] * size.heads)
+            lengths = [head_norms(problem, h, w_o) for h, w_o in enumerate(written)]
+            norms = blobs.add(singles_text(torch.cat(lengths)))
         stored = store_heads(problem, wanted, blobs, only)
         layers.append(TextLayer(site.label, size.queries, size.keys, tuple(stored), norms))
     return layers
@@ -232,11 +235,11 @@ class TextMaps(Accumulator):
         chosen: Sequence[str] | None = None,
     ) -> None:
         super().__init__()
-        self.blobs, self.writes, self.chosen = blobs, writes, chosen
-        self.only: Storage | None = only
+        self.writes = writes
+        self._encode = partial(encode_maps, blobs=blobs, writes=writes, only=only, chosen=chosen)
         self.layers: list[TextLayer] = []
         """of the last window"""
-        self.shapes: list[LayerShape] = []
+        self.shapes: list[ShownLayer] = []
         """of the last window"""
         self._capture = _empty_capture()
 
@@ -245,10 +248,10 @@ class TextMaps(Accumulator):
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         heads, self._capture = self._capture, _empty_capture()
-        self.layers = encode_maps(heads, self.blobs, writes=self.writes, only=self.only, chosen=self.chosen)
-        self.shapes = [LayerShape.of(site, last_problem(heads, site)) for site in heads.sites]
+        self.layers = self._encode(heads)
+        self.shapes = [ShownLayer.of(site, last_problem(heads, site)) for site in heads.sites]
 
-    def text(self, window: Window, tokenizer: Any = None) -> ShownText:
+    def text(self, window: TextWindow, tokenizer: Any = None) -> ShownText:
         """The last window."""
         return shown_text(window, self.shapes, self.layers, tokenizer, "W_O v" if self.writes else "v")
 
@@ -257,9 +260,11 @@ def _empty_capture() -> Capture:
     return Capture(None, Keep.of("qk v"))
 
 
-def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, tokenizer: Any = None) -> ShownText:
+def read_text(
+    model: nn.Module, document: Document | TextWindow, maps: TextMaps, *, tokenizer: Any = None
+) -> ShownText:
     """Run the model on a text for its maps: on a window, or on the first window of a document."""
-    window = document if isinstance(document, Window) else windows_of(model, document, tokenizer=tokenizer)[0]
+    window = document if isinstance(document, TextWindow) else windows_of(model, document, tokenizer=tokenizer)[0]
     BatchRunner(model, [maps]).run(Batch(window.batch))
     return maps.text(window, tokenizer)
 
@@ -268,7 +273,7 @@ def read_text(model: nn.Module, document: Document | Window, maps: TextMaps, *, 
 
 
 def shown_text(
-    window: Window, shapes: Sequence[LayerShape], layers: Sequence[TextLayer], tokenizer: Any, lengths: str
+    window: TextWindow, shapes: Sequence[ShownLayer], layers: Sequence[TextLayer], tokenizer: Any, lengths: str
 ) -> ShownText:
     """A text with maps: a window's tokens, and the sequences along rows and columns of each layer's maps."""
     text = window.document if isinstance(window.document, str) else None
@@ -284,7 +289,7 @@ def shown_text(
     return ShownText(title(name), note, (window.at, window.count), tuple(sequences), tuple(placed), lengths)
 
 
-def _longer_than_trained(window: Window, tokenizer: Any) -> str:
+def _longer_than_trained(window: TextWindow, tokenizer: Any) -> str:
     """The length of text that the tokenizer names for its model, if the text is longer."""
     limit, ids = getattr(tokenizer, "model_max_length", None), window.batch.get("input_ids")
     if not isinstance(limit, int) or not isinstance(ids, Tensor) or ids.shape[1] <= limit:
@@ -310,7 +315,7 @@ def title(text: str) -> str:
 
 
 def _sequences(
-    window: Window, shapes: Sequence[LayerShape], tokenizer: Any, text: str | None
+    window: TextWindow, shapes: Sequence[ShownLayer], tokenizer: Any, text: str | None
 ) -> tuple[list[Words], list[tuple[int, int]]]:
     """The sequences of a text, and the indices of those along the rows and columns of each layer's maps."""
     ids = {

@@ -61,10 +61,9 @@ def download(name: str, *, code: bool = False) -> Path:
             f"there is no folder {name}, and no model of this name on the hub",
             hint="check the spelling; private models need: hf auth login",
         ) from error
-    except (OSError, RuntimeError, ValueError, HfHubHTTPError) as error:
-        return _cached(name, f"the hub cannot be reached ({type(error).__name__})", error)
     except Exception as error:  # the HTTP library differs between versions of huggingface_hub
-        if type(error).__module__.split(".")[0] not in _HTTP_LIBRARIES:
+        of_http = type(error).__module__.split(".")[0] in _HTTP_LIBRARIES
+        if not of_http and not isinstance(error, OSError | RuntimeError | ValueError | HfHubHTTPError):
             raise
         return _cached(name, f"the hub cannot be reached ({type(error).__name__})", error)
     return Path(folder)

@@ -39,7 +39,7 @@ PACKAGED = {
 """Models in Python packages: name → (package, folder in it, how to install it)."""
 
 SOURCES = "a folder, minilm, embedded, a name on the hub (org/name), or module:function"
-"""What a source may be, for help and errors."""
+"""The forms of a source, for help and errors."""
 
 # The suffix of the class in a config's `architectures`, and the loader that keeps its head.
 _LOADERS = {
@@ -218,7 +218,9 @@ def _load_model(folder: Path, device: str | torch.device, dtype: torch.dtype, tr
         from multihead.store.load import load
 
         return load(folder, device=device, dtype=dtype, trust_remote_code=trust)
-    transformers = _transformers()
+    from multihead.store.skeleton import import_transformers
+
+    transformers = import_transformers()
     config = read_json_object(folder / "config.json", hint="save_pretrained of transformers writes it")
     architecture = str(next(iter(config.get("architectures") or ()), ""))
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
@@ -256,8 +258,12 @@ def _load_tokenizer(folder: Path, trust: bool) -> Any:
         from multihead.sources.embedded.tokenizer import WordTokenizer
 
         return WordTokenizer.from_pretrained(folder)
+    from multihead.store.skeleton import import_transformers
+
     with _explained(folder, "tokenizer"):
-        return _transformers().AutoTokenizer.from_pretrained(folder, trust_remote_code=trust, local_files_only=True)
+        return import_transformers().AutoTokenizer.from_pretrained(
+            folder, trust_remote_code=trust, local_files_only=True
+        )
 
 
 def _is_embedded(folder: Path) -> bool:
@@ -271,7 +277,7 @@ def _is_embedded(folder: Path) -> bool:
 
 
 @contextmanager
-def _explained(folder: Path, what: str) -> Generator[None]:
+def _explained(folder: Path, part: str) -> Generator[None]:
     """Turn any error of a library that reads a folder into one that names the folder."""
     try:
         yield
@@ -280,14 +286,14 @@ def _explained(folder: Path, what: str) -> Generator[None]:
     except Exception as error:
         message = " ".join(str(error).split())
         raise MultiheadError(
-            f"the {what} in {folder.name} does not load: {message[:300] or type(error).__name__}",
-            hint=_load_hint(message, what),
+            f"the {part} in {folder.name} does not load: {message[:300] or type(error).__name__}",
+            hint=_load_hint(message, part),
         ) from error
 
 
-def _load_hint(message: str, what: str) -> str | None:
+def _load_hint(message: str, part: str) -> str | None:
     """How to fix an error of loading a pretrained model or tokenizer."""
-    if what == "tokenizer":
+    if part == "tokenizer":
         return "token ids can be read instead of text: ids='ids.json'"
     if "header" in message or "incomplete" in message.lower():
         return "a file of weights is truncated or damaged: copy or download it again"
@@ -315,14 +321,3 @@ def _without_bars(transformers: Any) -> Generator[None]:
     finally:
         if shown:
             transformers.logging.enable_progress_bar()
-
-
-def _transformers() -> Any:
-    """transformers, which loads pretrained models; raises if it is not installed."""
-    try:
-        import transformers
-    except ImportError as error:
-        raise MultiheadError(
-            "transformers, which loads models, is not installed", hint="pip install 'multihead[hf]'"
-        ) from error
-    return transformers

@@ -111,10 +111,10 @@ def _functions_of(module: Any, path: str) -> str:
 @contextmanager
 def _current_folder() -> Generator[None]:
     """Make modules in the current folder importable for a user's function, as `python -m` does."""
-    here = str(Path.cwd())
-    sys.path.insert(0, here)
+    folder = str(Path.cwd())
+    sys.path.insert(0, folder)
     try:
         yield
     finally:
-        if here in sys.path:
-            sys.path.remove(here)
+        if folder in sys.path:
+            sys.path.remove(folder)

@@ -4,14 +4,14 @@
 
 ## What is computed
 
-On the n tokens of the longest sequence (up to 48), for a pattern with independent random logits:
+The pattern has independent random logits, and the n tokens are those of the longest sequence (up to 48).
 
 - *Constructed.* With X the tokens and X⁺ its pseudo-inverse, W_Q = X⁺ and W_K = X⁺ (log A)ᵀ give q = 1 and
   q kᵀ = log A, so the softmax is A. It takes d_k = n dimensions. ε is the largest distance of a row, in total
   variation.
 - *The bottleneck.* With d_k < n the scores have rank d_k at most. A truncated SVD of the logits (rows may be
-  shifted freely) and then gradient descent look for the best approximation: an upper bound of the smallest ε, for
-  d_k = 1, 2, 4, … n, and for the layer's own d_k.
+  shifted freely) and then gradient descent look for the best approximation. Its error is an upper bound of
+  the smallest ε, for d_k = 1, 2, 4, … n and for the layer's own d_k.
 - *Heads.* The same for the layer's total width divided into 1, 2, 4, … heads: more heads are smaller ones.
 
 It *fails* for linearly dependent tokens: equal tokens must have equal rows. d_k = n − 1 is enough, since softmax
@@ -72,20 +72,20 @@ def any_pattern(layer: LayerSample) -> Result:
     constructed = distance(pattern, (x @ w_q) @ (x @ w_k).T)
     dims = sorted({d for d in (1, 2, 4, 8, 16, 32) if d < n} | {n})
     head_counts = [h for h in (1, 2, 4, 8, 16, 32) if width % h == 0]
-    here = best_of_rank(pattern, min(d_k, n))
+    error = best_of_rank(pattern, min(d_k, n))
     limit = Side(f"ε {short(constructed, 2)} (d_k {n})", EPSILON)
-    left = f"ε {short(here, 2)} (d_k {d_k})"
-    comparison = Comparison(Side(left, constructed), "<=", limit, always=Comparison(Side(left, here), "<=", limit))
+    left = f"ε {short(error, 2)} (d_k {d_k})"
+    comparison = Comparison(Side(left, constructed), "<=", limit, always=Comparison(Side(left, error), "<=", limit))
     rank = int(torch.linalg.matrix_rank(x, rtol=1e-12))
     because = {
         "fails": f"The {n} tokens span {rank} dimensions, so scores have rank {rank} at most.",
         "holds": f"d_k = {d_k} is enough for any pattern over {n} tokens.",
-        "holds only if": f"Constructed with d_k = {n} it is exact; d_k = {d_k} leaves a pattern off by {here:.2g}.",
+        "holds only if": f"Constructed with d_k = {n} it is exact; d_k = {d_k} misses a pattern by {error:.2g}.",
     }[comparison.verdict]
     numbers = {
         "tokens": n,
         "constructed": constructed,
-        "here": here,
+        "here": error,
         "dims": dims,
         "errors": [best_of_rank(pattern, d) for d in dims],
         "heads": head_counts,

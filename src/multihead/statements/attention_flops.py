@@ -56,11 +56,11 @@ def attention_flops(shape: LayerShape) -> Result:
     closed = [cost(spec, tokens=length) for length in LENGTHS]
     by_heads = [shape.flops(256, heads)["all"] for heads in widths]
     in_n, in_h = exponent(LENGTHS, [c["attention"] for c in counted]), exponent(widths, by_heads)
-    here = exponent([n, 2 * n], [cost(spec, tokens=n).flops, cost(spec, tokens=2 * n).flops])
+    exponent_here = exponent([n, 2 * n], [cost(spec, tokens=n).flops, cost(spec, tokens=2 * n).flops])
     errors = [c["all"] - form.flops for c, form in zip(counted, closed, strict=True)]
     crossover = closed[0].crossover
     comparison = Comparison(
-        Side(f"n^{here:.2f} at n = {n}", (in_n - 2, in_h, *errors)),
+        Side(f"n^{exponent_here:.2f} at n = {n}", (in_n - 2, in_h, *errors)),
         "=",
         Side(f"n^{in_n:.2f}, h^{abs(in_h):.2f}", 0.0),
         atol=1e-6,
@@ -81,7 +81,7 @@ def attention_flops(shape: LayerShape) -> Result:
         "flops_by_heads": by_heads,
         "exponent_in_n": in_n,
         "exponent_in_h": in_h,
-        "exponent_here": here,
+        "exponent_here": exponent_here,
         "crossover": crossover,
     }
     return Result(comparison, because, numbers)

@@ -56,9 +56,9 @@ TOKENS = 4096
 PIECE = 256
 """Longer documents are cut into pieces of so many tokens."""
 CELLS = 1 << 21
-"""Cells of attention maps that are kept per layer."""
+"""Cells of attention maps that the sample of a layer has."""
 ROOM = 1 << 30
-"""Bytes kept at once; a model with more layers than fit runs again for the others."""
+"""Bytes of the samples held at once; a model with more layers than fit runs again for the others."""
 
 
 def layer_samples(
@@ -76,36 +76,28 @@ def layer_samples(
     check_tokenizer(tokenizer)
     check_count("tokens", tokens)
     check_seed(seed)
-    names = _layer_names(layers)
-    sampled = _batches(model, data, tokenizer, tokens)
-    chosen = _chosen(_layers(model, sampled[0]), names)
-    return _samples(model, sampled, chosen, tokens, seed)
-
-
-def _samples(
-    model: nn.Module, sampled: list[Inputs], chosen: list[SampledLayer], tokens: int, seed: int
-) -> Iterator[LayerSample]:
-    """Samples of layers, a few layers at a time, as memory allows."""
-    width = sum(layer.width for layer in chosen)
-    at_once = max(1, int(len(chosen) * ROOM / (width * tokens * 8)))
+    labels = _labels(layers)
+    batches = _batches(model, data, tokenizer, tokens)
+    sampled = _layers(model, batches[0], labels)
+    at_once = max(1, int(len(sampled) * ROOM / (sum(layer.width for layer in sampled) * tokens * 8)))
     config = getattr(inner(model), "config", None)
-    for start in range(0, len(chosen), at_once):
-        sampler = LayerSampler(chosen[start : start + at_once], tokens)
+    for start in range(0, len(sampled), at_once):
+        sampler = LayerSampler(sampled[start : start + at_once], tokens)
         runner = BatchRunner(model, [sampler])
-        for index, inputs in enumerate(sampled):
+        for index, inputs in enumerate(batches):
             runner.run(Batch(inputs, index))
         for layer in sampler.layers.values():
-            kept = sampler.pop(layer)
+            sample = sampler.pop(layer)
             yield LayerSample(
                 layer.site.label,
                 layer.weights,
-                kept.sequences,
-                kept.scores,
-                kept.causal,
+                sample.sequences,
+                sample.scores,
+                sample.causal,
                 seed,
                 layer.module,
                 rotary_candidates(config, layer.weights.q.shape[1]),
-                partial(output_change, model, sampled, layer.head_names, sampler.sites),
+                partial(output_change, model, batches, layer.site.names, sampler.sites),
             )
 
 
@@ -117,14 +109,14 @@ def _batches(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[
     if isinstance(data, Tensor) and data.is_floating_point():
         return [_like_model(model, _layer_inputs(model, data, tokens))]
     piece = min(PIECE, learned_positions(model) or PIECE)
-    kept: list[Inputs] = []
+    enough: list[Inputs] = []
     count = 0
     for batch in batches(model, data, tokenizer=tokenizer, max_tokens=piece):
-        kept.append(_like_model(model, batch))
+        enough.append(_like_model(model, batch))
         count += count_tokens(batch)
         if count >= tokens:
             break
-    return kept
+    return enough
 
 
 def _layer_inputs(model: nn.Module, x: Tensor, tokens: int) -> Inputs:
@@ -146,13 +138,10 @@ def _layer_inputs(model: nn.Module, x: Tensor, tokens: int) -> Inputs:
 def _like_model(model: nn.Module, batch: Inputs) -> Inputs:
     """A batch to sample from on the device and in the precision of the model."""
     like = next(iter(model.parameters()), torch.empty(0))
-
-    def moved(x: Any) -> Any:
-        if not isinstance(x, Tensor):
-            return x
-        return x.to(like) if x.is_floating_point() else x.to(like.device)
-
-    return {name: moved(x) for name, x in batch.items()}
+    return {
+        name: x.to(like if x.is_floating_point() else like.device) if isinstance(x, Tensor) else x
+        for name, x in batch.items()
+    }
 
 
 # ---- layers -----------------------------------------------------------------------------------
@@ -168,37 +157,37 @@ class SampledLayer:
     projections: Projections
 
     @property
-    def head_names(self) -> list[str]:
-        return self.site.names
-
-    @property
     def width(self) -> int:
-        """Values that are kept per token."""
+        """How many values a sample has per token."""
         w = self.weights
         return w.q.shape[2] + w.k.shape[2] + (w.heads + w.kv_heads) * (w.q.shape[1] + w.v.shape[1])
 
 
-def _layers(model: nn.Module, batch: Inputs) -> list[SampledLayer]:
-    """The layers that can be sampled."""
+def _layers(model: nn.Module, batch: Inputs, labels: Sequence[str] | None = None) -> list[SampledLayer]:
+    """The layers that can be sampled, or those with these labels; raises for unknown labels."""
     root = inner(model)
     if isinstance(root, MultiHeadAttention):
         if root.num_heads == 0:
             raise SizeError("the layer must have a head, got 0 heads", hint="every head of it was pruned")
         projections = root.q_proj, root.k_proj, root.v_proj
         site = Site("", 0, "", 0, root.num_heads, numbers=original_numbers(root, root.num_heads))
-        return [SampledLayer(site, root, HeadWeights.of_module(root).double(), projections)]
-    if not isinstance(root, nn.MultiheadAttention):  # the first axis of its inputs may be tokens
-        batch = {n: x[:2] if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
-    layers = anatomy(model, batch)
-    for layer in layers:
-        layer.require("the theory", direct=True, ungated=True)
-    return [
-        SampledLayer(layer.site, layer.module, HeadWeights.of(layer).double(), projections_of(layer, root))
-        for layer in layers
-    ]
+        sampled = [SampledLayer(site, root, HeadWeights.of_module(root).double(), projections)]
+    else:
+        if not isinstance(root, nn.MultiheadAttention):  # the first axis of its inputs may be tokens
+            batch = {n: x[:2] if isinstance(x, Tensor) and x.ndim > 1 else x for n, x in batch.items()}
+        layers = anatomy(model, batch)
+        for layer in layers:
+            layer.require("the theory", direct=True, ungated=True)
+        sampled = [
+            SampledLayer(layer.site, layer.module, HeadWeights.of(layer).double(), projections_of(layer, root))
+            for layer in layers
+        ]
+    sites = Sites(layer.site for layer in sampled)
+    keys = {sites.layer(label).key for label in labels or ()}
+    return [layer for layer in sampled if labels is None or layer.site.key in keys]
 
 
-def _layer_names(layers: object) -> list[str] | None:
+def _labels(layers: object) -> list[str] | None:
     """Labels of the layers to sample: 3 and "3" are "L3"."""
     if layers is None:
         return None
@@ -210,18 +199,6 @@ def _layer_names(layers: object) -> list[str] | None:
     if wrong:
         raise TypeMismatchError(f"a layer must be a name or an index, got {describe(wrong[0])}", hint='"L3" or 3')
     return [f"L{x}" if str(x).isdigit() else str(x) for x in layers]
-
-
-def _chosen(known: Sequence[SampledLayer], names: Sequence[str] | None) -> list[SampledLayer]:
-    """The layers to sample, by label; raises for unknown labels."""
-    labels = [layer.site.label for layer in known]
-    unknown = next((name for name in names or () if name not in labels), None)
-    if unknown is not None:
-        raise SizeError(
-            f"unknown layer {unknown!r}: the model has {', '.join(labels)}",
-            hint="layers are named as in L3, decoder.L3",
-        )
-    return [layer for layer in known if names is None or layer.site.label in names]
 
 
 # ---- the sample -------------------------------------------------------------------------------
@@ -250,7 +227,7 @@ class SequenceSamples:
 
 
 class LayerSampler(Accumulator):
-    """Keeps inputs, q, k, v, outputs and maps of some attentions, of the first `tokens` tokens of a corpus."""
+    """Samples inputs, q, k, v, outputs and maps of some attentions on the first `tokens` tokens of a corpus."""
 
     name = "sample"
     forwards = 2.0
@@ -264,16 +241,16 @@ class LayerSampler(Accumulator):
         self._inputs = ProjectionInputs({layer.site.path: layer.projections for layer in layers})
 
     def pop(self, layer: SampledLayer) -> SequenceSamples:
-        """The sampled sequences of a layer, which are no longer kept here: the next layer needs the memory."""
-        kept = self.of.pop(layer.site.key, None)
-        if kept is None or not kept.sequences:
+        """Remove and return the sample of a layer: the next layer needs the memory."""
+        sample = self.of.pop(layer.site.key, None)
+        if sample is None or not sample.sequences:
             raise MultiheadError(
                 f"{layer.site.label} did not run on this data", hint="pass batches that reach every layer"
             )
-        return kept
+        return sample
 
     def inputs(self, batch: Batch) -> Inputs | None:
-        full = len(self.of) == len(self.layers) and all(kept.full for kept in self.of.values())
+        full = len(self.of) == len(self.layers) and all(sample.full for sample in self.of.values())
         return None if full else batch.inputs
 
     @contextmanager
@@ -287,7 +264,7 @@ class LayerSampler(Accumulator):
         if call.key not in self.layers:
             return
         layer, problem = self.layers[call.key], call.problem
-        kept = self.of.setdefault(call.key, SequenceSamples(self.tokens))
+        sample = self.of.setdefault(call.key, SequenceSamples(self.tokens))
         weights = layer.weights
         inputs = self._inputs.take(call, weights)
         x, memory = inputs.q.double(), inputs.k.double()
@@ -297,11 +274,13 @@ class LayerSampler(Accumulator):
                 f"the input or the weights of {layer.site.label} have NaN or inf",
                 hint="the statements are about finite values",
             )
-        kept.scores = replace(problem.scores, dropout=0.0)
-        kv = _kv_order(problem, weights)
-        maps = _maps(problem, kept)
+        sample.scores = replace(problem.scores, dropout=0.0)
+        # The kernel's kv head for each kv head of the weights: models copy kv heads before the kernel.
+        in_kernel = dict(zip(weights.groups.kv_of_head, problem.groups.kv_of_head, strict=True))
+        kv = [in_kernel.get(head, 0) for head in range(weights.kv_heads)]
+        maps = _maps(problem, sample)
         for row, queries, keys in _rows(call):
-            if kept.full:
+            if sample.full:
                 return
             of_queries = x[row, queries]
             sequence = SequenceSample(
@@ -313,38 +292,27 @@ class LayerSampler(Accumulator):
                 out[row][:, queries].detach().double(),
                 None if maps is None or row >= len(maps) else maps[row][:, queries][:, :, keys],
             )
-            if kept.causal:
-                kept.causal = not call.cross and not _looks_ahead(problem, sequence.map, row, queries)
-            kept.sequences.append(sequence)
-
-
-def _kv_order(problem: Problem, weights: HeadWeights) -> list[int]:
-    """The kernel's kv head for each kv head of the weights: models copy kv heads before the kernel."""
-    order = [0] * weights.kv_heads
-    for of_weights, of_kernel in zip(weights.groups.kv_of_head, problem.groups.kv_of_head, strict=True):
-        order[of_weights] = of_kernel
-    return order
+            if sample.causal:
+                sample.causal = not call.cross and not _looks_ahead(problem, sequence.map, row, queries)
+            sample.sequences.append(sequence)
 
 
 def _rows(call: Call) -> Iterator[tuple[int, Tensor, Tensor]]:
     """(row, queries, keys) of each sampled sequence, without padding."""
-    problem = call.problem
-    device = problem.q.device
-    every = [torch.arange(problem.q.shape[2], device=device), torch.arange(problem.k.shape[2], device=device)]
-    for row in range(problem.q.shape[0]):
-        queries, keys = (
-            positions if tokens.valid is None else tokens.valid[row].nonzero().squeeze(-1)
-            for positions, tokens in zip(every, (call.queries, call.keys), strict=True)
-        )
+    size, valid_keys = call.problem.coordinates, call.keys.valid
+    if valid_keys is None:
+        valid_keys = torch.ones(size.batch, size.keys, dtype=torch.bool, device=size.device)
+    for row, valid in enumerate(zip(call.real_rows, valid_keys, strict=True)):
+        queries, keys = (of_row.nonzero().squeeze(-1) for of_row in valid)
         if len(queries) and len(keys):
             yield row, queries, keys
 
 
-def _maps(problem: Problem, kept: SequenceSamples) -> Float[Tensor, "row head query key"] | None:
+def _maps(problem: Problem, sample: SequenceSamples) -> Float[Tensor, "row head query key"] | None:
     """The attention maps of the first sampled rows, as many as fit into `CELLS`; None if none does."""
     size = problem.coordinates
     rows = min(size.batch, 8 * CELLS // max(size.heads * size.queries * size.keys, 1))
-    if kept.cells >= CELLS or not rows:
+    if sample.cells >= CELLS or not rows:
         return None
     wide = replace(problem, q=problem.q.double(), k=problem.k.double(), v=problem.v.double())
     step = max(1, 8 * CELLS // (size.batch * size.heads * size.keys))

@@ -27,8 +27,7 @@ layer = mh.MultiHeadAttention(12, 3)
 assert mh.theory(layer, x, only=[2])["2"].verdict == "holds"
 
 with torch.no_grad():
-    columns = layer.o_proj.weight.view(12, 3, 4)
-    columns[:, 1] = columns[:, 0]                       # head 1 writes the directions of head 0
+    layer.o_proj.weight[:, 4:8] = layer.o_proj.weight[:, :4]    # head 1 writes the directions of head 0
 result = mh.theory(layer, x, only=[2])["2"].result
 assert (result.verdict, result.lhs) == ("fails", "rank 8, Σ ranks 12, Σ d_k 12")
 
@@ -45,7 +44,7 @@ import torch
 
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Result, Side, short, statement
-from multihead.statements.subspaces import basis, numerical_rank
+from multihead.statements.subspaces import basis, rank_of
 
 
 @statement(
@@ -57,9 +56,9 @@ from multihead.statements.subspaces import basis, numerical_rank
 def direct_sum(layer: LayerSample) -> Result:
     bases = [basis(w.T) for w in layer.weights.o]  # not columns: a head of small weights has a span like any other
     stacked = torch.cat(bases)
-    rank, ranks = numerical_rank(stacked), [len(b) for b in bases]
-    width, total, dims = stacked.shape[1], sum(ranks), layer.heads * layer.key_dim
     s = torch.linalg.svdvals(stacked)
+    rank, ranks = rank_of(s), [len(b) for b in bases]
+    width, total, dims = stacked.shape[1], sum(ranks), layer.heads * layer.key_dim
     condition = float(s.max() / s.min()) if rank and rank == len(stacked) else math.inf
     comparison = Comparison(
         Side(f"rank {rank}, Σ ranks {total}, Σ d_k {dims}", (rank, total, dims)),

@@ -4,15 +4,16 @@
 
 ## What is computed
 
-Both sides, on the q, k and v that the layer's kernel saw: every head with its own map P_i, and one head of h · d_k
-dimensions with the scores Σ_i q_i k_iᵀ / √(h d_k), whose single map P is used for all values. Then W_O, and the
-relative difference of the outputs. A bias on the scores, a window, a cap or a sink is excluded on both sides; the
-result says how much of the heads' outputs that is. Also: how often the heads agree on their first key, how sharp
-they are, and the difference with all scores a million times larger (one-hot by force).
+Both sides are computed on the q, k and v that the layer's kernel saw. On the left, every head has its own map P_i.
+On the right, one head of h · d_k dimensions has the scores Σ_i q_i k_iᵀ / √(h d_k), and its single map P is used
+for all values. After W_O, the relative difference of the outputs is taken. A bias on the scores, a window, a cap or
+a sink is excluded on both sides; the result says how much of the heads' outputs that is. Also: how often the heads
+agree on their first key, how sharp they are, and the difference with all scores a million times larger (one-hot by
+force).
 
 The scores of one head are the sum of those of the heads, so its map is their product: P ∝ Π_i P_i^(1/√h). For P to
-be P_i for every head and any values, all heads must have the same map, and raising it to √h must not change it: its
-rows are uniform over the same keys, all of them or some, or one-hot on the same key. Saturation alone is not
+be P_i for every head and any values, all heads must have the same map, and raising it to √h must not change it. So
+its rows are uniform over the same keys (all of them or some), or one-hot on the same key. Saturation alone is not
 enough; the heads must agree on the key. [One head or many](../../learn/2-one-head-or-many.md) shows how
 `torch.rand` makes it look true, and how the gradients differ. In MiniLM's layer 3 the outputs differ by as much as
 they are large (1.0), all twelve heads agree on the first key in 9 % of rows, and made one-hot they still differ by
@@ -49,6 +50,9 @@ NEAR = 1e-3
 """Recomputed heads are those of the run if they differ by no more: the run is of fp32, or less."""
 LENGTH = 64
 
+ManyAndOne = tuple[Tensor, Tensor, Tensor, Tensor]
+"""the outputs of many heads and of one, and their maps"""
+
 
 @statement(
     "18",
@@ -63,16 +67,18 @@ def equals_one_head(layer: LayerSample) -> Result:
         SequenceSample(s.x[:LENGTH], s.memory[:LENGTH], *(t[:, :LENGTH] for t in (s.q, s.k, s.v, s.z)))
         for s in longest
     ]
-    difference, one_hot = (_difference(layer, sequences, sharpen) for sharpen in (1.0, 1e6))
-    maps = [many_and_one(layer, s)[2:] for s in sequences]
+    as_is, sharpened = ([many_and_one(layer, s, sharpen) for s in sequences] for sharpen in (1.0, 1e6))
+    difference, one_hot = _difference(as_is), _difference(sharpened)
+    maps = [(many, one) for _, _, many, one in as_is]
     first_keys = [many.argmax(-1) for many, _ in maps]
     agree = float(torch.cat([(keys == keys[0]).all(0).double() for keys in first_keys]).mean())
     comparison = Comparison(
         Side(f"outputs differ {short(difference, 2)}", difference), "=", Side("0", 0.0), atol=SAME
     )
-    if comparison.true:
+    if comparison.true and layer.heads == 1:
+        because = "There is one head."
+    elif comparison.true:
         because = "Every row of every head is the row that one head has."
-        because = "There is one head." if layer.heads == 1 else because
     elif agree == 1:
         because = "Heads agree on their first keys, but the map of one head differs: for equal heads it is P^√h."
     else:
@@ -93,9 +99,7 @@ def equals_one_head(layer: LayerSample) -> Result:
     return Result(comparison, because, numbers)
 
 
-def many_and_one(
-    layer: LayerSample, s: SequenceSample, sharpen: float = 1.0
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+def many_and_one(layer: LayerSample, s: SequenceSample, sharpen: float = 1.0) -> ManyAndOne:
     """Outputs of many heads and of one with the same projections, and the maps of either.
 
     One head of h · d_k dimensions has the scores Σ_i q_i k_iᵀ / √(h d_k): its map is the normalised product of the
@@ -109,11 +113,10 @@ def many_and_one(
     return out[0], out[1], many, one
 
 
-def _difference(layer: LayerSample, sequences: Sequence[SequenceSample], sharpen: float) -> float:
+def _difference(runs: Sequence[ManyAndOne]) -> float:
     """‖many − one‖ / ‖many‖ over the outputs of some sequences."""
-    outputs = [many_and_one(layer, s, sharpen)[:2] for s in sequences]
-    difference = sum(float((a - b).square().sum()) for a, b in outputs)
-    size = sum(float(a.square().sum()) for a, _ in outputs)
+    difference = sum(float((many - one).square().sum()) for many, one, _, _ in runs)
+    size = sum(float(many.square().sum()) for many, _, _, _ in runs)
     return math.sqrt(difference / size) if size > 0 else math.sqrt(difference)
 
 

@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
@@ -59,6 +60,26 @@ class Float64Copy:
         """The copy on its input, by the written-out formula."""
         return self.layer(self.x, self.memory, mask=self.mask, route="reference")
 
+    @torch.no_grad()
+    def maps(self) -> Float[Tensor, "batch head query key"]:
+        weights = self.layer(self.x, self.memory, mask=self.mask, ask="weights", route="reference").weights
+        assert weights is not None
+        return weights
+
+    def normalised(self) -> Float64Copy:
+        """The same layer on tokens of mean 0 and variance 1."""
+        x, memory = (None if t is None else F.layer_norm(t, t.shape[-1:], eps=1e-12) for t in (self.x, self.memory))
+        assert x is not None
+        return replace(self, x=x, memory=memory)
+
+    def redrawn(self, seed: int) -> Float64Copy:
+        """A layer of the same shape with new weights, on the same input."""
+        new = copy.deepcopy(self.layer)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            new.reset_parameters()
+        return replace(self, layer=new)
+
 
 def _from_weights(layer: LayerSample, position: Position | None) -> MultiHeadAttention:
     """Head outputs in float64, computed from the weights."""
@@ -80,7 +101,7 @@ def _from_weights(layer: LayerSample, position: Position | None) -> MultiHeadAtt
 
 
 def _query_factor(layer: LayerSample) -> float:
-    """c in q = c (x W_Qᵀ + b_Q), for models that scale queries before the kernel; 1 if there is no such c."""
+    """c in q = c (x W_Qᵀ + b_Q), for models that scale queries before the kernel; 1 if q has another form."""
     w, first = layer.weights, layer.sequences[0]
     projected = torch.einsum("td,hkd->htk", first.x, w.q) + w.bias("q")[:, None]
     size = float(projected.square().sum())

@@ -45,12 +45,12 @@ def with_noise(signal: Covariance, noise: float) -> Covariance:
 
 def total_correlation(seen: Covariance, sizes: Sequence[int]) -> float:
     """Σ_i h(y_i) − h(y_1, …, y_n) = ½ Σ log det C_ii − ½ log det C, 0 if parts are independent (Watanabe 1960)."""
-    return 0.5 * (sum(_log_det(block) for block in _blocks(seen, sizes)) - _log_det(seen))
+    return 0.5 * (sum(_log_det(block) for block in blocks(seen, sizes)) - _log_det(seen))
 
 
 def part_information(signal: Covariance, sizes: Sequence[int], noise: float) -> list[float]:
     """I(z_i; z_i + n_i) of each part; part i has the next `sizes[i]` dimensions of z."""
-    return [information(block, noise) for block in _blocks(signal, sizes)]
+    return [information(block, noise) for block in blocks(signal, sizes)]
 
 
 def projected_information(signal: Covariance, noise: float, w: Float[Tensor, "out width"]) -> float:
@@ -59,15 +59,15 @@ def projected_information(signal: Covariance, noise: float, w: Float[Tensor, "ou
     It is I of the part of z that W does not map to 0: of its projection on the rows of W.
     """
     _, s, v = torch.linalg.svd(w.double(), full_matrices=False)
-    kept = v[s > 1e-9 * s.max()] if s.numel() and float(s.max()) > 0 else v[:0]
-    return information(kept @ signal.double() @ kept.T, noise)
+    rows = v[s > 1e-9 * s.max()] if s.numel() else v
+    return information(rows @ signal.double() @ rows.T, noise)
 
 
 def _log_det(matrix: Covariance) -> float:
     return float(torch.linalg.slogdet(matrix.double()).logabsdet)
 
 
-def _blocks(matrix: Covariance, sizes: Sequence[int]) -> list[Tensor]:
+def blocks(matrix: Covariance, sizes: Sequence[int]) -> list[Tensor]:
     """The Gaussian covariance of each part."""
     if sum(sizes) != len(matrix):
         raise SizeError(

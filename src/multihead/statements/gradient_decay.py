@@ -6,9 +6,9 @@
 
 The student of [statement 12](12-hessian-at-minimum.md) learns from one sequence at a time, with steps 1/(λ √t), λ
 the largest curvature at the start; three runs of 96 steps. At every step the gradient of the whole loss is
-measured. Since any finite run is below C/√t for a large enough C, the exponent is tested: a line through
-log ‖∇L‖² over log t from the eighth step on, with a 95 % interval over the runs; and the same for the average up to
-t and for the smallest up to t.
+measured. Any finite run is below C/√t for a large enough C, so the exponent is tested: the slope of log ‖∇L‖² over
+log t from the eighth step on, with a 95 % interval over the runs. The same is computed for the average and for the
+smallest gradient up to t.
 
 The theorem (Ghadimi & Lan 2013) is about a smooth loss, steps ∝ 1/√t, and the *average* or the *smallest* gradient
 up to t; a single ‖∇L(W_t)‖² may rise.
@@ -44,7 +44,7 @@ from torch import Tensor
 
 from multihead.statements.curvature import curvature
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, no_verdict, statement
+from multihead.statements.statement import Comparison, NoVerdict, Result, Side, statement
 from multihead.statements.toy_layer import ToyLayer, Weights
 
 STEPS, RUNS = 96, 3
@@ -80,7 +80,7 @@ def gradient_decay(layer: LayerSample) -> Result:
     exponents = f" Average: t^{mean_slope:.2f}, smallest: t^{least_slope:.2f}."
     if not comparison.true and lower <= -0.5:
         because = f"{RUNS} runs differ too much to tell whether it is as fast as 1/√t.{exponents}"
-        raise no_verdict("not enough data", itself.text, limit.text, because, numbers)
+        raise NoVerdict("not enough data", itself.text, limit.text, because, numbers)
     because = {
         "holds": "The squared gradient itself falls at least as fast as 1/√t.",
         "holds only if": "The average or the smallest so far falls as 1/√t, which the theorem bounds.",

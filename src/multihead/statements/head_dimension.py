@@ -28,12 +28,9 @@ for options in ({}, {"head_dim": 10}):
 
 from __future__ import annotations
 
-import torch
-from jaxtyping import Float
-from torch import Tensor
-
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.subspaces import basis
 
 
 @statement(
@@ -46,7 +43,7 @@ from multihead.statements.statement import Comparison, Result, Side, short, stat
 def head_dimension(layer: LayerSample) -> Result:
     w, d_k, d_v = layer.weights, layer.key_dim, layer.value_dim
     expected = layer.d_model / layer.heads
-    rank_q, rank_v = _ranks(w.q), _ranks(w.v)
+    rank_q, rank_v = ([len(basis(head)) for head in projection] for projection in (w.q, w.v))
     right = Side(f"d_model/h {short(expected)}", expected)
     comparison = Comparison(
         Side(f"d_k {d_k}, rank {min(rank_q)}", (d_k, d_v)),
@@ -63,9 +60,3 @@ def head_dimension(layer: LayerSample) -> Result:
     }[comparison.verdict]
     numbers = {"key_dim": d_k, "expected": expected, "rank_q": rank_q, "rank_v": rank_v, "read": read}
     return Result(comparison, because, numbers)
-
-
-def _ranks(w: Float[Tensor, "head dim d_model"]) -> list[int]:
-    """Singular values above 1e-6 of the largest, by W Wᵀ, which is small."""
-    squares = torch.linalg.eigvalsh(w @ w.mT)
-    return [int(n) for n in (squares > 1e-12 * squares[:, -1:]).sum(-1)]

@@ -34,7 +34,7 @@ import torch
 
 from multihead.statements.curvature import curvature
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, no_verdict, short, statement
+from multihead.statements.statement import Comparison, NoVerdict, Result, Side, short, statement
 from multihead.statements.toy_layer import ToyLayer, descend
 
 STEPS = 200
@@ -58,7 +58,7 @@ def hessian_at_minimum(layer: LayerSample) -> Result:
     lowest, largest = zip(at_start, *others, strict=True)
     shares = [a / b if b > 0 else 0.0 for a, b in zip(lowest, largest, strict=True)]
     if any(math.isnan(share) for share in shares):
-        raise no_verdict("not enough data", "λ_min –", "0", "Lanczos did not converge in time.")
+        raise NoVerdict("not enough data", "λ_min –", "0", "Lanczos did not converge in time.")
     starting = Side(f"{short(shares[0], 2)} λ_max at start", shares[0])
     comparison = Comparison(
         Side(f"λ_min {short(shares[2], 2)} λ_max", shares[2]),

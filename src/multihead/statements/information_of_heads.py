@@ -45,16 +45,15 @@ assert (theory["6a"].verdict, theory["6b"].verdict) == ("holds", "holds")
 twins = mh.MultiHeadAttention(12, 3)
 with torch.no_grad():
     for projection in (twins.q_proj, twins.k_proj, twins.v_proj):
-        rows = projection.weight.view(3, 4, 12)
-        rows[1] = rows[0]
+        projection.weight[4:8] = projection.weight[:4]
 theory = mh.theory(twins, x, only=["6"])
 assert (theory["6b"].verdict, theory["6c"].verdict) == ("fails", "fails")
 numbers = theory["6c"].result.numbers
 assert abs(numbers["corrected_right_side"] - numbers["joint"]) < 1e-6
 
 with torch.no_grad():                                   # W_O ignores the head with the most information
-    twins.v_proj.weight.view(3, 4, 12)[2] *= 30
-    twins.o_proj.weight.view(12, 3, 4)[:, 2] = 0
+    twins.v_proj.weight[8:] *= 30
+    twins.o_proj.weight[:, 8:] = 0
 assert mh.theory(twins, x, only=["6"])["6a"].verdict == "fails"
 
 few = mh.theory(twins, x[:1], only=["6c"])["6c"].result
@@ -81,6 +80,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.statements.gaussian import (
+    blocks,
     covariance,
     information,
     part_information,
@@ -135,10 +135,10 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
     channel = Channel.of(layer)
     w = layer.weights.o
     heads = part_information(channel.signal, channel.sizes, channel.noise)
-    whole = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
+    in_output = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
     behind, parts = _with_noise_behind(layer, channel)
     comparison = Comparison(
-        Side(f"I(MultiHead) {short(whole)}", whole),
+        Side(f"I(MultiHead) {short(in_output)}", in_output),
         ">=",
         Side(f"best head {short(max(heads))} nats", max(heads)),
         rtol=EQUAL,
@@ -154,7 +154,7 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
         f"{short(behind)} nats and its best head {short(max(parts))}{ending[comparison.verdict]}"
     )
     numbers = {
-        "layer": whole,
+        "layer": in_output,
         "heads": heads,
         "layer_noise_behind_W_O": behind,
         "heads_noise_behind_W_O": parts,
@@ -165,11 +165,10 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
 
 def _with_noise_behind(layer: LayerSample, channel: Channel) -> tuple[float, list[float]]:
     """Information in the layer's output and in each head's part of it, with noise on these: 1 % of the output's."""
-    w, size = layer.weights.o, layer.value_dim
-    blocks = [channel.signal[i : i + size, i : i + size] for i in range(0, layer.heads * size, size)]
+    w = layer.weights.o
     stacked = w.transpose(0, 1).flatten(1)
     output = stacked @ channel.signal @ stacked.T
-    parts = [w_i @ block @ w_i.T for w_i, block in zip(w, blocks, strict=True)]
+    parts = [w_i @ block @ w_i.T for w_i, block in zip(w, blocks(channel.signal, channel.sizes), strict=True)]
     power = max(float(x.diagonal().mean()) for x in (output, *parts))
     if not power > 0:
         return 0.0, [0.0] * len(parts)

@@ -70,7 +70,10 @@ class LayerShape:
 
     def flops(self, tokens: int, heads: int | None = None) -> dict[str, int]:
         """FLOPs of one sequence, by torch's counter: of the whole layer, and of q kᵀ and P v alone."""
-        return counted_flops(self.layer(heads), tokens)
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            self.layer(heads)(torch.empty(1, tokens, self.d_model, device="meta"), route="reference")
+        counts = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
+        return {"all": sum(counts.values()), "attention": counts.get("aten.bmm", 0)}
 
     def bytes(self, tokens: int, route: str, heads: int | None = None) -> int:
         """The most bytes alive while a layer of this shape runs on one sequence, without weights and input.
@@ -88,14 +91,6 @@ class LayerShape:
     def map_size(self, heads: int) -> int:
         """The largest power of two whose maps have at most `CELLS` cells."""
         return 2 ** int(math.log2(math.sqrt(CELLS / heads)))
-
-
-def counted_flops(layer: MultiHeadAttention, tokens: int) -> dict[str, int]:
-    """FLOPs of one sequence through a layer of this shape, on the meta device: nothing is computed."""
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
-        layer(torch.empty(1, tokens, layer.d_model, device="meta"), route="reference")
-    counts = {str(op): n for op, n in counter.get_flop_counts()["Global"].items()}
-    return {"all": sum(counts.values()), "attention": counts.get("aten.bmm", 0)}
 
 
 def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:

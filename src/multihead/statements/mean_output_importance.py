@@ -11,9 +11,9 @@ tokens and no labels. The statement holds if the rank correlation (Spearman) of 
 comparison E‖head_i W_O[i]ᵀ‖², the mean size of what the head adds, is ranked too.
 
 The statement is true if what a head adds is the same for every token (the mean is then all there is), and W_O and
-the later layers treat all heads alike. The mean misses a head that varies from token to token around 0, a W_O that
-makes a large head small, and later layers that do not read it. `mh.importance` measures the importance of heads, by
-ablation and by gradients.
+the later layers treat all heads the same way. The mean misses a head that varies from token to token around 0, a
+W_O that makes a large head small, and later layers that do not read it. `mh.importance` measures the importance of
+heads, by ablation and by gradients.
 
 ```python
 import torch
@@ -45,14 +45,14 @@ from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
 
 RANKED = 0.9
-"""One measure ranks heads like another from this rank correlation on."""
+"""Two measures rank heads in the same way from this rank correlation on."""
 
 
 @statement(
     "14",
     "the mean output tells a head's importance",
     formula="I_i = ‖E[head_i]‖_F ranks like ablation",
-    holds_when="what a head adds is nearly the same for every token, and W_O and later layers treat heads alike",
+    holds_when="what a head adds is nearly the same for every token, and W_O and later layers treat heads equally",
     needs=Needs(heads=3),
 )
 def mean_output_importance(layer: LayerSample) -> Result:

@@ -67,7 +67,7 @@ def not_stacked_layers(layer: LayerSample) -> Result:
 
 
 def _stacked(layer: LayerSample, x: Float[Tensor, "batch token d_model"], order: Iterable[int]) -> Tensor:
-    """What the heads add to the stream one after the other."""
+    """The change of the stream x by heads that run one after the other."""
     stream = x
     for head in order:
         stream = stream + _part(layer, stream, head)
@@ -75,7 +75,7 @@ def _stacked(layer: LayerSample, x: Float[Tensor, "batch token d_model"], order:
 
 
 def _part(layer: LayerSample, x: Float[Tensor, "batch token d_model"], head: int) -> Tensor:
-    """What one head adds to the stream x."""
+    """The change of the stream x by one head."""
     w, kv = layer.weights, layer.kv_of_head[head]
     q = x @ w.q[head].T + w.bias("q")[head]
     k = x @ w.k[kv].T + w.bias("k")[kv]

@@ -36,13 +36,13 @@ crowded = mh.MultiHeadAttention(12, 3, head_dim=5)      # 15 dimensions do not f
 assert "add up to more than d_model" in mh.theory(crowded, x, only=[1])["1"].result.because
 ```
 
-The angles themselves:
+Two planes with one direction in common:
 
 ```python
-from multihead.statements.subspaces import principal_angles
+from multihead.statements.subspaces import basis, largest_cosines
 
-eye = torch.eye(5)
-assert principal_angles(eye[:2], eye[1:3]).tolist() == [0.0, 90.0]    # one direction in common
+planes = [basis(rows) for rows in (torch.eye(5)[:2], torch.eye(5)[1:3])]
+assert float(largest_cosines(planes)[0, 1]) == 1.0      # the smallest angle is 0
 ```
 """
 
@@ -54,16 +54,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import (
-    Comparison,
-    Needs,
-    Result,
-    Side,
-    not_applicable,
-    short,
-    statement,
-)
-from multihead.statements.subspaces import basis, largest_cosines, overlaps, pairs, random_overlap, random_spans
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.subspaces import basis, largest_cosines, overlaps, pairs, random_spans
 
 COSINE = 0.01
 """Spans count as orthogonal if no cosine between them is above this: every angle is above 89.4°."""
@@ -71,7 +63,7 @@ COSINE = 0.01
 
 @dataclass(frozen=True)
 class Spans:
-    """The spans of one projection of all heads, beside random spans of the same sizes."""
+    """The spans of one projection of all heads, compared with random spans of the same sizes."""
 
     cosines: Tensor
     """of the smallest angle, for every pair"""
@@ -82,9 +74,9 @@ class Spans:
     """whether the ranks add up to more than the width"""
 
 
-def _spans(matrices: list[Tensor], seed: int) -> Spans | None:
+def _spans(matrices: Tensor, seed: int) -> Spans | None:
     """Spans to test for orthogonality; None for fewer than two: one kv head for all, or weights of zeros."""
-    bases, width = [basis(w) for w in matrices], matrices[0].shape[1]
+    bases, width = [basis(w) for w in matrices], matrices.shape[2]
     ranks = [len(b) for b in bases]
     if sum(rank > 0 for rank in ranks) < 2:
         return None
@@ -92,7 +84,7 @@ def _spans(matrices: list[Tensor], seed: int) -> Spans | None:
         pairs(largest_cosines(bases)),
         float(pairs(largest_cosines(random_spans(ranks, width, seed))).max()),
         float(pairs(overlaps(bases)).mean()),
-        random_overlap(max(ranks), max(ranks), width),
+        max(ranks) / width,
         sum(ranks) > width,
     )
 
@@ -106,9 +98,8 @@ def _spans(matrices: list[Tensor], seed: int) -> Spans | None:
 )
 def orthogonal_spaces(layer: LayerSample) -> Result:
     w = layer.weights
-    matrices = {"Q": list(w.q), "K": list(w.k), "V": list(w.v), "O": [o.T for o in w.o]}
-    found = {letter: _spans(some, layer.seed) for letter, some in matrices.items()}
-    spans = {letter: x for letter, x in found.items() if x is not None}
+    matrices = {"Q": w.q, "K": w.k, "V": w.v, "O": w.o.mT}
+    spans = {name: x for name, some in matrices.items() if (x := _spans(some, layer.seed)) is not None}
     if not spans:
         raise not_applicable("no spans", "90°", "The weights are 0: they span nothing.")
     largest = {letter: float(x.cosines.max()) for letter, x in spans.items()}

@@ -5,7 +5,7 @@ averages are smaller.
 
 ## What is computed
 
-The inputs of the layer, each token normalised (mean 0, variance 1, so ‖x‖² = d_model), go through
+Each token of the layer's input is normalised: mean 0 and variance 1, so ‖x‖² = d_model. Two layers read it:
 
 - a new layer of the same shape, drawn from the seed (with the layer's own `init` if it is ours, else the default of
   multihead), and
@@ -51,14 +51,8 @@ assert abs(result.numbers["independent_tokens"] - 12 / 13) < 1e-6
 
 from __future__ import annotations
 
-import copy
-
 import torch
-import torch.nn.functional as F
-from jaxtyping import Float
-from torch import Tensor
 
-from multihead.layer.attention import MultiHeadAttention
 from multihead.statements.float64_copy import Float64Copy
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import Comparison, Result, Side, short, statement
@@ -75,9 +69,8 @@ NEAR = 0.1
     "1/n",
 )
 def output_norm(layer: LayerSample) -> Result:
-    copied = Float64Copy.of(layer, sequences=8, tokens=64)
-    x, memory = _normalised(copied.x), None if copied.memory is None else _normalised(copied.memory)
-    new, trained = (_mean_square(module, copied, x, memory) for module in (_new_layer(copied, layer), copied.layer))
+    copied = Float64Copy.of(layer, sequences=8, tokens=64).normalised()
+    new, trained = (float(c.run().detach().square().sum(-1).mean()) for c in (copied.redrawn(layer.seed), copied))
     goal = float(layer.d_out)
     side = Side(f"d_model {short(goal)}", goal)
     nearest = min(new, trained, key=lambda value: abs(value - goal))
@@ -88,7 +81,7 @@ def output_norm(layer: LayerSample) -> Result:
         rtol=NEAR,
         always=Comparison(Side("both", (new, trained)), "=", side, rtol=NEAR),
     )
-    predicted = _size_for_independent_tokens(layer, copied, x, memory)
+    predicted = _size_for_independent_tokens(layer, copied)
     as_run = float(layer.output.square().sum(1).mean())
     because = (
         f"In the model, inputs of ‖x‖² {short(float(layer.inputs.square().sum(1).mean()))} have outputs of "
@@ -102,33 +95,9 @@ def output_norm(layer: LayerSample) -> Result:
     return Result(comparison, because, numbers)
 
 
-def _normalised(x: Float[Tensor, "batch token width"]) -> Float[Tensor, "batch token width"]:
-    return F.layer_norm(x, x.shape[-1:], eps=1e-12)
-
-
-def _new_layer(copied: Float64Copy, layer: LayerSample) -> MultiHeadAttention:
-    """A layer of the same shape with new weights, to compare its output norm."""
-    new = copy.deepcopy(copied.layer)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(layer.seed)
-        new.reset_parameters()
-    return new
-
-
-@torch.no_grad()
-def _mean_square(module: MultiHeadAttention, copied: Float64Copy, x: Tensor, memory: Tensor | None) -> float:
-    """E‖out‖² over tokens."""
-    out = module(x, memory, mask=copied.mask, route="reference")
-    return float(out.square().sum(-1).mean())
-
-
-@torch.no_grad()
-def _size_for_independent_tokens(
-    layer: LayerSample, copied: Float64Copy, x: Tensor, memory: Tensor | None
-) -> float:
+def _size_for_independent_tokens(layer: LayerSample, copied: Float64Copy) -> float:
     """Σ_ij E[a_i · a_j] tr(M_i M_jᵀ) with the layer's own attention a, and the size of its constant part."""
-    maps = copied.layer(x, memory, mask=copied.mask, ask="weights", route="reference").weights
-    assert maps is not None
+    maps = copied.maps()
     together = torch.einsum("bhqk,bgqk->hg", maps, maps) / (maps.shape[0] * maps.shape[2])
     w, kv = layer.weights, list(layer.kv_of_head)
     M = torch.einsum("hov,hvd->hod", w.o, w.v[kv]).flatten(1)

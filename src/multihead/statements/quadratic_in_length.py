@@ -4,9 +4,9 @@
 
 ## What is computed
 
-On a layer of these sizes: FLOPs of q kᵀ and P v by torch's counter over n, and over h at fixed width h · d_k; and
-the largest sum of bytes alive, with maps written out and with the fused kernel, over n and for the smallest and the
-largest h.
+On a layer of these sizes, torch's counter counts the FLOPs of q kᵀ and P v over n, and over h at fixed width
+h · d_k. The largest sum of bytes alive is measured with maps written out and with the fused kernel, over n and for
+the smallest and the largest h.
 
 Time is n² and h⁰; the projections are linear in n and excluded, see [10](10-attention-flops.md). Space: written-out
 maps take h n² values, so space does depend on h (MiniLM's width in 64 heads instead of one: 10 times the bytes at

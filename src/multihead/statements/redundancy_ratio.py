@@ -10,10 +10,10 @@ Z_i is the n × d_v matrix of the outputs of head i over all tokens. There are t
   changes if the coordinates of one head are turned.
 - `Z_iᵀ Z_j`, d_v × d_v, the Gram form. It does not depend on coordinates, and is linear in tokens.
 
-**The second is used**; `--json` has the first as `R_ij_n_by_n`. By Cauchy–Schwarz R_ij ≤ 1, but
-R_ii = ‖Z_iᵀ Z_i‖_F / ‖Z_i‖²_F = (Σ s⁴)^½ / Σ s², with s the singular values of Z_i: 1 only for a head of rank one,
-and 1/√d_v if all singular values are equal. So a copy can score less than two different heads of low rank. The
-statement holds if every R_ii is at least 0.9.
+**The second is used**; `--json` has the first as `R_ij_n_by_n`. By Cauchy–Schwarz R_ij ≤ 1, but R_ii = ‖Z_iᵀ Z_i‖_F
+/ ‖Z_i‖²_F = (Σ s⁴)^½ / Σ s², with s the singular values of Z_i. This is 1 only for a head of rank one, and 1/√d_v
+if all singular values are equal. So a copy can score less than two different heads of low rank. The statement holds
+if every R_ii is at least 0.9.
 
 `R_ij² / (R_ii R_jj)` is 1 for two equal heads. For centred outputs it is linear CKA (Kornblith et al. 2019), which
 `mh.similarity` uses.
@@ -31,8 +31,7 @@ assert mh.theory(thin, x, only=[15])["15"].verdict == "holds"
 twins = mh.MultiHeadAttention(12, 2)
 with torch.no_grad():
     for projection in (twins.q_proj, twins.k_proj, twins.v_proj):
-        rows = projection.weight.view(2, 6, 12)
-        rows[1] = rows[0]
+        projection.weight[6:] = projection.weight[:6]
 result = mh.theory(twins, x, only=[15])["15"].result
 assert result.verdict == "fails"
 assert result.numbers["R_ij"][0] < 0.9                  # copies of each other

@@ -84,7 +84,7 @@ def _stepped(
     gradient: Sequence[Tensor],
     optimiser: Callable[[list[Tensor]], torch.optim.Optimizer],
 ) -> list[Tensor]:
-    """Copies of the weights after one step of an optimiser, SGD or another."""
+    """Copies of the weights after one step of an optimiser."""
     copies = [w.clone().requires_grad_() for w in weights]
     for w, g in zip(copies, gradient, strict=True):
         w.grad = g.clone()

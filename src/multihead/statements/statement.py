@@ -1,4 +1,4 @@
-"""A statement of the theory: a function that computes both sides on a layer, and what it needs of the layer.
+"""A statement of the theory: a function that computes both sides on a layer, and the requirements on the layer.
 
 The verdict follows from comparing the two sides, by the stated relation and tolerance; nothing else decides it.
 
@@ -24,7 +24,8 @@ from multihead.errors import MultiheadError
 if TYPE_CHECKING:
     from multihead.statements.layer_sample import LayerSample
 
-Verdict = Literal["holds", "fails", "holds only if", "not enough data", "not applicable"]
+Unanswered = Literal["not enough data", "not applicable"]
+Verdict = Literal["holds", "fails", "holds only if"] | Unanswered
 Relation = Literal["=", "!=", "<=", ">=", ">"]
 Numbers = Mapping[str, float | Sequence[float]]
 
@@ -77,14 +78,14 @@ class Comparison:
 class NoComparison:
     """A layer, or a sample of it, on which the two sides cannot be compared."""
 
-    verdict: Literal["not enough data", "not applicable"]
+    verdict: Unanswered
     lhs: Side
     rhs: Side
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a statement came to on one layer."""
+    """The result of a statement on one layer."""
 
     comparison: Comparison | NoComparison
     because: str
@@ -104,43 +105,51 @@ class Result:
     def rhs(self) -> str:
         return self.comparison.rhs.text
 
+    def to_json(self) -> dict[str, Any]:
+        """The result as plain data."""
+        numbers = {name: _plain(x) for name, x in self.numbers.items()}
+        return {
+            "verdict": self.verdict,
+            "lhs": self.lhs,
+            "rhs": self.rhs,
+            "because": self.because,
+            "numbers": numbers,
+        }
+
+
+def _plain(x: float | Sequence[float]) -> Any:
+    """A number for JSON, which has no NaN and no infinity."""
+    if isinstance(x, int | float):
+        return x if math.isfinite(x) else None
+    return [_plain(y) for y in x]
+
 
 class NoVerdict(Exception):
-    """Raised where a statement cannot be compared; the statement returns its result."""
+    """Raised where a statement cannot be compared; the statement returns `result`."""
 
-    def __init__(self, result: Result) -> None:
-        super().__init__(result.because)
-        self.result = result
-
-
-def no_verdict(
-    verdict: Literal["not enough data", "not applicable"],
-    lhs: str,
-    rhs: str,
-    because: str,
-    numbers: Numbers | None = None,
-) -> NoVerdict:
-    """The result of a statement whose two sides cannot be compared."""
-    return NoVerdict(
-        Result(NoComparison(verdict, Side(lhs, math.nan), Side(rhs, math.nan)), because, numbers or {})
-    )
+    def __init__(
+        self, verdict: Unanswered, lhs: str, rhs: str, because: str, numbers: Numbers | None = None
+    ) -> None:
+        super().__init__(because)
+        comparison = NoComparison(verdict, Side(lhs, math.nan), Side(rhs, math.nan))
+        self.result = Result(comparison, because, numbers or {})
 
 
 def not_applicable(lhs: str, rhs: str, because: str) -> NoVerdict:
     """The layer has nothing that the statement is about."""
-    return no_verdict("not applicable", lhs, rhs, because)
+    return NoVerdict("not applicable", lhs, rhs, because)
 
 
 def not_enough_data(tokens: int, needed: int, estimate: str) -> NoVerdict:
-    """The result of a statement estimated from too few tokens."""
+    """The sample has too few tokens for the estimate."""
     because = f"{estimate} needs about {needed} tokens, got {tokens}."
     numbers = {"tokens": float(tokens), "tokens_needed": float(needed)}
-    return no_verdict("not enough data", plural(tokens, "token"), f"{needed} needed", because, numbers)
+    return NoVerdict("not enough data", plural(tokens, "token"), f"{needed} needed", because, numbers)
 
 
 @dataclass(frozen=True)
 class Needs:
-    """What a layer and its sample must have for a statement to be about them."""
+    """The requirements of a statement on the layer and its sample."""
 
     heads: int = 1
     tokens: int = 1
@@ -156,31 +165,25 @@ class Needs:
 
     def check(self, layer: LayerSample) -> None:
         """Raise `NoVerdict` where the sample lacks something that the statement needs."""
-        for size, needed, what in (
+        for size, needed, noun in (
             (layer.heads, self.heads, "head"),
             (layer.tokens, self.tokens, "token"),
             (layer.shape.tokens, self.length, "token"),
         ):
             if size < needed:
-                because = f"The statement is about {plural(needed, what)} or more."
-                raise not_applicable(plural(size, what), f"{needed} needed", because)
+                because = f"The statement is about {plural(needed, noun)} or more."
+                raise not_applicable(plural(size, noun), f"{needed} needed", because)
         if self.one_stream and (layer.cross or layer.d_out != layer.d_model):
             raise not_applicable("other widths", "one stream", "The heads do not write where they read.")
-        if self.map_size:
-            self._check_maps(layer)
+        if self.map_size and not any(min(m.shape[1:]) >= self.map_size for m in layer.maps):
+            longest = layer.longest(1)[0].length
+            if longest < self.map_size:
+                raise not_enough_data(longest, self.map_size, "The rank of one attention map")
+            because = "The attention maps were too large to keep, or packed: use sequences of up to 256 tokens."
+            raise not_applicable(plural(longest, "token"), "no map", because)
         needed = self.tokens_per_dimension * layer.heads * layer.value_dim
         if layer.tokens < needed:
             raise not_enough_data(layer.tokens, needed, "The covariance of all heads' outputs")
-
-    def _check_maps(self, layer: LayerSample) -> None:
-        """Raise `NoVerdict` unless the sample has the attention maps that the statement needs."""
-        if any(min(m.shape[1:]) >= self.map_size for m in layer.maps):
-            return
-        longest = max(min(s.x.shape[0], s.memory.shape[0]) for s in layer.sequences)
-        if longest < self.map_size:
-            raise not_enough_data(longest, self.map_size, "The rank of one attention map")
-        because = "The attention maps were too large to keep, or packed: use sequences of up to 256 tokens."
-        raise not_applicable(plural(longest, "token"), "no map", because)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,10 +25,9 @@ from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.errors import SizeError
 from multihead.statements.catalogue import STATEMENTS
 from multihead.statements.collect_samples import TOKENS, Data, layer_samples
-from multihead.statements.layer_sample import LayerSample
 from multihead.statements.layer_shape import LayerShape
 from multihead.statements.statement import Result, Statement, Verdict
-from multihead.statements.view import CONDITIONAL, Line, table_text
+from multihead.statements.view import CONDITIONAL, TheoryLine, table_text
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -55,17 +54,16 @@ class Theory:
     """the layers and the data, in words"""
 
     @property
-    def summary(self) -> list[Line]:
+    def summary(self) -> list[TheoryLine]:
         """One line for each statement over all layers."""
-        ids = dict.fromkeys(row.statement.id for row in self.rows)
-        return [_line([row for row in self.rows if row.statement.id == id]) for id in ids]
+        return [_line(rows) for rows in self._by_statement().values()]
 
-    def __getitem__(self, id: str | int) -> Line:
+    def __getitem__(self, id: str | int) -> TheoryLine:
         """The line of one statement: results["16"]."""
-        lines = {line.statement.id: line for line in self.summary}
-        if str(id) not in lines:
-            raise SizeError(f"statement {id!r} was not computed", hint=f"computed are {', '.join(lines)}")
-        return lines[str(id)]
+        rows = self._by_statement()
+        if str(id) not in rows:
+            raise SizeError(f"statement {id!r} was not computed", hint=f"computed are {', '.join(rows)}")
+        return _line(rows[str(id)])
 
     def layer(self, name: str) -> Theory:
         """The theory's results on one layer."""
@@ -102,43 +100,43 @@ class Theory:
 
     def to_json(self) -> dict[str, Any]:
         """The theory as plain data: a summary for each statement, and every layer's result with its numbers."""
-        return {
-            "about": self.about,
-            "statements": [
-                {
-                    "id": line.statement.id,
-                    "title": line.statement.title,
-                    "formula": line.statement.formula,
-                    "holds_when": line.statement.holds_when,
-                    "verdict": line.verdict,
-                    "tally": line.tally,
-                    "layers": {
-                        row.layer: _layer_json(row.result)
-                        for row in self.rows
-                        if row.statement.id == line.statement.id
-                    },
-                }
-                for line in self.summary
-            ],
-        }
+        return {"about": self.about, "statements": [_json(rows) for rows in self._by_statement().values()]}
+
+    def _by_statement(self) -> dict[str, list[Row]]:
+        rows: dict[str, list[Row]] = {}
+        for row in self.rows:
+            rows.setdefault(row.statement.id, []).append(row)
+        return rows
 
 
-def _layer_json(result: Result) -> dict[str, Any]:
-    """The theory on one layer as plain data."""
+def _line(rows: Sequence[Row]) -> TheoryLine:
+    """One statement over layers: the most frequent verdict, and the middle layer that has it."""
+    counts = Counter[Verdict](row.result.verdict for row in rows)
+    verdict = counts.most_common(1)[0][0]
+    with_verdict = [row for row in rows if row.result.verdict == verdict]
+    middle = sorted(with_verdict, key=lambda row: _first_number(row.result))[(len(with_verdict) - 1) // 2]
+    word = CONDITIONAL if verdict == "holds only if" else verdict
+    tally = word if len(rows) == 1 else f"{word} in {counts[verdict]} of {len(rows)}"
+    return TheoryLine(rows[0].statement, verdict, tally, middle.layer if len(rows) > 1 else "", middle.result)
+
+
+def _first_number(result: Result) -> float:
+    first = next((x for x in result.numbers.values() if isinstance(x, int | float)), 0.0)
+    return first if first == first else 0.0  # NaN would break the order
+
+
+def _json(rows: Sequence[Row]) -> dict[str, Any]:
+    """One statement over layers as plain data."""
+    statement, line = rows[0].statement, _line(rows)
     return {
-        "verdict": result.verdict,
-        "lhs": result.lhs,
-        "rhs": result.rhs,
-        "because": result.because,
-        "numbers": {name: _plain(x) for name, x in result.numbers.items()},
+        "id": statement.id,
+        "title": statement.title,
+        "formula": statement.formula,
+        "holds_when": statement.holds_when,
+        "verdict": line.verdict,
+        "tally": line.tally,
+        "layers": {row.layer: row.result.to_json() for row in rows},
     }
-
-
-def _plain(x: float | Sequence[float]) -> Any:
-    """A number of the theory for JSON, which has no NaN and no infinity."""
-    if isinstance(x, int | float):
-        return x if abs(x) < float("inf") else None
-    return [_plain(y) for y in x]
 
 
 def theory(
@@ -183,37 +181,22 @@ def theory(
     sizes = Counter[str]()
     token_text = ""
     samples = layer_samples(layer_or_model, data, tokenizer=tokenizer, layers=layers, tokens=tokens, seed=seed)
-    by_shape: dict[tuple[str, LayerShape], Result] = {}
+    by_shape: dict[tuple[str, LayerShape], Result] = {}  # statements about shapes: once for all equal layers
     with shown_progress(progress) as report:
         for layer in samples:
-            sizes[_size(layer)] += 1
+            sizes[f"{layer.size_text} in {layer.d_model}"] += 1
             token_text = layer.token_text
-            rows += _rows(layer, chosen, by_shape, report)
+            for done, statement in enumerate(chosen):
+                if report is not None:
+                    report(layer.name, done, len(chosen))
+                key = (statement.id, layer.shape)
+                result = by_shape.get(key) if statement.shape_only else None
+                if result is None:
+                    result = by_shape[key] = statement(layer)
+                rows.append(Row(statement, layer.name, result))
     kinds = ", ".join(f"{n} × {size}" if n > 1 else size for size, n in sizes.items())
     layers_text = plural(sizes.total(), "layer")
     return Theory(tuple(rows), f"{type(layer_or_model).__name__}: {layers_text} ({kinds}), {token_text}")
-
-
-def _rows(
-    layer: LayerSample,
-    chosen: Sequence[Statement],
-    by_shape: dict[tuple[str, LayerShape], Result],
-    progress: Progress | None,
-) -> Iterator[Row]:
-    """The theory on one layer; statements about shapes are computed once for all equal layers."""
-    for done, statement in enumerate(chosen):
-        if progress is not None:
-            progress(layer.name, done, len(chosen))
-        key = (statement.id, layer.shape)
-        result = by_shape.get(key) if statement.shape_only else None
-        if result is None:
-            result = by_shape[key] = statement(layer)
-        yield Row(statement, layer.name, result)
-
-
-def _size(layer: LayerSample) -> str:
-    shared = f" over {layer.kv_heads} kv heads" if layer.kv_heads != layer.heads else ""
-    return f"{layer.heads} heads of {layer.key_dim}{shared} in {layer.d_model}"
 
 
 def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
@@ -222,7 +205,6 @@ def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
         return list(STATEMENTS)
     check_list("only", only, "statements", hint='["1", "6", "T2"]')
     ids = [str(id).strip() for id in only]
-    chosen = [statement for statement in STATEMENTS if {statement.id, statement.id.rstrip("abc")} & set(ids)]
     known = {id for statement in STATEMENTS for id in (statement.id, statement.id.rstrip("abc"))}
     unknown = next((id for id in ids if id not in known), None)
     if unknown is not None or not ids:
@@ -230,20 +212,4 @@ def _chosen(only: Iterable[str | int] | None) -> list[Statement]:
             f"unknown statement {unknown!r}" if ids else "only must name a statement, got none",
             hint=f"choose from {', '.join(statement.id for statement in STATEMENTS)}",
         )
-    return chosen
-
-
-def _line(rows: Sequence[Row]) -> Line:
-    """The theory's summary of a statement: the most frequent verdict, and the middle layer that has it."""
-    counts = Counter[Verdict](row.result.verdict for row in rows)
-    verdict = counts.most_common(1)[0][0]
-    with_verdict = [row for row in rows if row.result.verdict == verdict]
-    middle = sorted(with_verdict, key=lambda row: _first_number(row.result))[(len(with_verdict) - 1) // 2]
-    word = CONDITIONAL if verdict == "holds only if" else verdict
-    tally = word if len(rows) == 1 else f"{word} in {counts[verdict]} of {len(rows)}"
-    return Line(rows[0].statement, verdict, tally, middle.layer if len(rows) > 1 else "", middle.result)
-
-
-def _first_number(result: Result) -> float:
-    first = next((x for x in result.numbers.values() if isinstance(x, int | float)), 0.0)
-    return first if first == first else 0.0  # NaN would break the order
+    return [statement for statement in STATEMENTS if {statement.id, statement.id.rstrip("abc")} & set(ids)]

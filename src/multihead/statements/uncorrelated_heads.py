@@ -5,9 +5,9 @@
 ## What is computed
 
 The output of a head is a vector, and the coordinates of two heads have nothing in common until W_O maps both into
-one space. So ρ is that of what the heads add to the output, p_i = head_i W_O[i]ᵀ, with
+one space. So ρ is that of the heads' parts of the output, p_i = head_i W_O[i]ᵀ, with
 Cov(p_i, p_j) = E[(p_i − E p_i) · (p_j − E p_j)] over tokens. It is 1 for a copy, and −1 for a head that subtracts
-what another adds.
+the part of a different head.
 
 The limit is 0.05, or chance if that is more: the largest |ρ| of neighbouring heads after the tokens of one are
 shuffled. If chance is above 0.05 and no pair is above chance, there are too few tokens to tell. Heads whose output
@@ -30,10 +30,8 @@ assert mh.theory(orthogonal, x, only=[5])["5"].verdict == "holds"
 twins = mh.MultiHeadAttention(12, 2)
 with torch.no_grad():
     for projection in (twins.q_proj, twins.k_proj, twins.v_proj):
-        rows = projection.weight.view(2, 6, 12)
-        rows[1] = rows[0]
-    columns = twins.o_proj.weight.view(12, 2, 6)
-    columns[:, 1] = -columns[:, 0]
+        projection.weight[6:] = projection.weight[:6]
+    twins.o_proj.weight[:, 6:] = -twins.o_proj.weight[:, :6]
 result = mh.theory(twins, x, only=[5])["5"].result
 assert result.verdict == "fails"
 assert abs(result.numbers["rho"][0] + 1) < 1e-6

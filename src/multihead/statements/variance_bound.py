@@ -1,4 +1,4 @@
-"""`Var(Σ p_i) ≤ Σ Var(p_i)`, with p_i = head_i W_O[i]ᵀ, what head i adds to the output.
+"""`Var(Σ p_i) ≤ Σ Var(p_i)`, with p_i = head_i W_O[i]ᵀ, the part of the output that head i adds.
 
 **It depends**: it holds if the heads are negatively correlated on the whole, and fails if positively.
 
@@ -24,17 +24,15 @@ x = torch.randn(6, 13, 12)
 twins = mh.MultiHeadAttention(12, 2)
 with torch.no_grad():
     for projection in (twins.q_proj, twins.k_proj, twins.v_proj):
-        rows = projection.weight.view(2, 6, 12)
-        rows[1] = rows[0]
-    columns = twins.o_proj.weight.view(12, 2, 6)
-    columns[:, 1] = columns[:, 0]
+        projection.weight[6:] = projection.weight[:6]
+    twins.o_proj.weight[:, 6:] = twins.o_proj.weight[:, :6]
 result = mh.theory(twins, x, only=[16])["16"].result
 assert result.verdict == "fails"                        # Var(2p) = 4 Var(p), and the sum is 2 Var(p)
 assert abs(result.numbers["variance"] / result.numbers["sum_of_variances"] - 2) < 1e-6
 assert abs(result.numbers["variance"] / result.numbers["loose_bound"] - 1) < 1e-6
 
 with torch.no_grad():
-    columns[:, 1] = -columns[:, 0]                      # the second head subtracts what the first adds
+    twins.o_proj.weight[:, 6:] *= -1                    # the second head subtracts what the first adds
 assert mh.theory(twins, x, only=[16])["16"].verdict == "holds"
 ```
 """

@@ -2,9 +2,9 @@
 
 >>> from multihead.statements.direct_sum import direct_sum
 >>> from multihead.statements.statement import Comparison, Result, Side
->>> from multihead.statements.view import Line, table_text
+>>> from multihead.statements.view import TheoryLine, table_text
 >>> rank = Comparison(Side("rank 7", 7), "=", Side("d_model 8", 8))
->>> print(table_text([Line(direct_sum, "fails", "fails", "", Result(rank, "A direction is missing."))],
+>>> print(table_text([TheoryLine(direct_sum, "fails", "fails", "", Result(rank, "A direction is missing."))],
 ...     "a layer", width=40))
 a layer
 <BLANKLINE>
@@ -34,7 +34,7 @@ LONGEST = 110
 
 
 @dataclass(frozen=True)
-class Line:
+class TheoryLine:
     """One statement over all layers: the verdict in words, and the result of the layer in the middle."""
 
     statement: Statement
@@ -45,7 +45,7 @@ class Line:
     result: Result
 
 
-def table_text(lines: Sequence[Line], about: str, width: int | None = None) -> str:
+def table_text(lines: Sequence[TheoryLine], about: str, width: int | None = None) -> str:
     """The statements with their verdicts and sides, and below each one the reason."""
     width = shutil.get_terminal_size((100, 24)).columns if width is None else width
     width = min(max(width, 40), LONGEST)
@@ -56,11 +56,11 @@ def table_text(lines: Sequence[Line], about: str, width: int | None = None) -> s
     return "\n".join([*textwrap.wrap(about, width), "", *body, "", *textwrap.wrap(_count(lines), width)])
 
 
-def _head(line: Line) -> str:
+def _head(line: TheoryLine) -> str:
     return f"{line.statement.id:>2}  {line.statement.title}"
 
 
-def _lines(line: Line, column: int, width: int) -> list[str]:
+def _lines(line: TheoryLine, column: int, width: int) -> list[str]:
     """The rows of the table of statements."""
     head, because = _head(line), line.result.because
     if line.verdict == "holds only if":
@@ -74,7 +74,7 @@ def _indented(text: str, width: int) -> list[str]:
     return textwrap.wrap(text, width, initial_indent="    ", subsequent_indent="    ")
 
 
-def _count(lines: Sequence[Line]) -> str:
+def _count(lines: Sequence[TheoryLine]) -> str:
     """The last line of the table of statements: how many have each verdict."""
     counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
     parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())

@@ -142,7 +142,7 @@ def test_bad_data_is_refused() -> None:
         list(layer_samples(made.layer(), x))
     with pytest.raises(MultiheadError, match="is text, and no tokenizer"):
         list(layer_samples(ZOO["gpt2"].build(), ["a text"]))
-    with pytest.raises(SizeError, match="unknown layer 'L7': the model has L0, L1"):
+    with pytest.raises(SizeError, match="unknown layer 'L7'; the model has L0, L1"):
         list(layer_samples(ZOO["gpt2"].build(), [[1, 2, 3]], layers=["L7"]))
 
 

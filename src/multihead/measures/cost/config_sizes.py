@@ -25,7 +25,7 @@ from torch import nn
 from multihead._base.json_files import read_json_object
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer._layouts import Layout
-from multihead.measures.cost.sizes import is_causal, latent_spec, merge_equal, window_of
+from multihead.measures.cost.sizes import latent_spec, merge_equal, visible_keys
 from multihead.measures.cost.spec import Spec
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.families import SIZES, layouts_of
@@ -93,7 +93,6 @@ def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> 
     config: Any = getattr(model, "config", None)
     cross = is_named_cross(path)
     stack, _ = names.of(path, 0, cross=cross)
-    encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
     cut = getattr(module, CUT, None)
     heads = _size("heads", module, config) if cut is None else len(cut["q"]["heads"])
     prefix, layout = _layout(model, path, module)
@@ -120,16 +119,13 @@ def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> 
         key_dim,
         value_dim,
         biases="".join(x for x, key in layout.biases.items() if _has(model, prefix + key)),
-        window=window_of(module),
-        causal=not cross and not encodes and is_causal(module, bool(getattr(model, "is_causal", False))),
-        queries="source" if encodes else "tokens",
-        keys="source" if encodes or cross else "tokens",
         d_key=d_key,
         d_out=d_out,
         extra_params=extra["in total"],
         per_head=extra["head"],
         per_kv_head=extra["kv head"],
         name=stack,
+        **visible_keys(module, config, stack, cross=cross, causal=bool(getattr(model, "is_causal", False))),
     )
 
 

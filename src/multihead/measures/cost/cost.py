@@ -243,7 +243,7 @@ def cost(
 
 @dataclass(frozen=True)
 class _Subject:
-    """What the cost is of."""
+    """The sizes that are counted, and their source."""
 
     name: str
     specs: tuple[Spec, ...]
@@ -253,7 +253,7 @@ class _Subject:
 
 
 def _subject(model: object) -> _Subject:
-    """What the cost is of: a name, a folder, sizes or a model."""
+    """The sizes of a name, a folder, a model, or the sizes themselves."""
     if isinstance(model, str | Path):
         return _named(model)
     if isinstance(model, Spec):

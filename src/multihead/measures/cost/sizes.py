@@ -110,7 +110,6 @@ def _spec_of_anatomy(
     for part in module.modules():
         if isinstance(part, nn.Embedding) and part.weight.shape[-1] == heads:  # a table of relative positions
             per_head += part.weight.shape[0]
-    encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
     return Spec(
         layer.W_Q[0].shape[1],
         heads,
@@ -118,10 +117,6 @@ def _spec_of_anatomy(
         layer.key_dim,
         layer.value_dim,
         biases="".join(x for x in "qkvo" if layer.weights[x].bias is not None),
-        window=window_of(module),
-        causal=not layer.site.cross and not encodes and is_causal(module, causal),
-        queries="source" if encodes else "tokens",
-        keys="source" if encodes or layer.site.cross else "tokens",
         d_key=layer.W_K[0].shape[1],
         d_value=layer.W_V[0].shape[1],
         d_out=layer.W_O[0].shape[0],
@@ -129,7 +124,21 @@ def _spec_of_anatomy(
         per_head=per_head,
         per_kv_head=per_kv_head,
         name=stack,
+        **visible_keys(module, config, stack, cross=layer.site.cross, causal=causal),
     )
+
+
+def visible_keys(module: nn.Module, config: Any, stack: str, *, cross: bool, causal: bool) -> dict[str, Any]:
+    """Fields of the spec of an attention: its sequences, its window, and whether it is causal."""
+    encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
+    window = getattr(module, "sliding_window", None)
+    windowed = isinstance(window, int) and window > 0 and is_causal(module)
+    return {
+        "queries": "source" if encodes else "tokens",
+        "keys": "source" if encodes or cross else "tokens",
+        "window": window if windowed else None,
+        "causal": not cross and not encodes and is_causal(module, causal),
+    }
 
 
 def context_of(model: nn.Module) -> int | None:
@@ -139,11 +148,6 @@ def context_of(model: nn.Module) -> int | None:
         return limit
     tables = ("position_embeddings", "position_embedding", "pos_embed")  # of images: (1, tokens, width)
     return next((p.shape[1] for name, p in model.named_parameters() if name.endswith(tables) and p.ndim == 3), None)
-
-
-def window_of(module: nn.Module) -> int | None:
-    size = getattr(module, "sliding_window", None)
-    return size if isinstance(size, int) and size > 0 and is_causal(module) else None
 
 
 def is_causal(module: nn.Module, default: bool = False) -> bool:

@@ -60,7 +60,7 @@ def attention(
         head: a head of a capture that kept "qk", or weights (query, key).
         tokens: labels of the keys, and of the queries unless `queries` labels those.
         sequence: the index of the sequence in its batch.
-        top: the weight that is drawn darkest; None: the largest weight of this map.
+        top: the weight that is drawn darkest; if None, the largest weight of this map.
     """
     weights = _weights(head, sequence)
     across, down = _labels(weights, tokens, queries)
@@ -96,7 +96,7 @@ def layer(
     """Draw the maps of all heads of a layer on one scale: `layer(heads, "L3")`, for a capture that kept "qk".
 
     Args:
-        tokens: labels of the queries, beside the maps of the first column.
+        tokens: labels of the queries, left of the maps of the first column.
         columns: maps per row.
     """
     site = _site(heads, name)

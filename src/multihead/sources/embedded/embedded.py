@@ -14,9 +14,8 @@ def embedded() -> tuple[EmbeddedModel, WordTokenizer]:
     """Load the small trained language model inside the package, and its tokenizer; nothing is downloaded.
 
     Returns:
-        (model, tokenizer): 3 layers of 4 heads in eval mode, and a tokenizer of 214 words, whose `sample_texts()`
-            are
-        held-out documents in the synthetic language of the model. transformers is not needed.
+        (model, tokenizer): 3 layers of 4 heads in eval mode, and a tokenizer of 214 words. Its `sample_texts()` are
+            held-out documents in the synthetic language of the model. transformers is not needed.
 
     >>> import torch, multihead as mh
     >>> model, tokenizer = mh.embedded()

@@ -58,8 +58,8 @@ class WordTokenizer:
         return {"input_ids": ids, "attention_mask": [1] * len(ids)}
 
     def _id(self, word: str) -> int:
-        found = (self._ids.get(form) for form in (word, word.lower(), word.capitalize()))
-        return next((i for i in found if i is not None), self.unk_token_id)
+        forms = (word, word.lower(), word.capitalize())
+        return next((self._ids[form] for form in forms if form in self._ids), self.unk_token_id)
 
     def get_vocab(self) -> dict[str, int]:
         return dict(self._ids)
