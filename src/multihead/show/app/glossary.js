@@ -3,8 +3,8 @@
 /** @type {Record<string, string>} */
 export const GLOSSARY = {
   head:
-    "A head looks at every token of a text and mixes some of them into each token. A layer has several heads, each " +
-    "with its own weights. L3H7 is head 7 of layer 3; both are counted from 0.",
+    "From every token, a head looks at other tokens and takes information from them. A layer has several heads, and " +
+    "each looks at different tokens. L3H7 is head 7 of layer 3; both are counted from 0.",
   layer: "A step of the model. Its heads work side by side; the next layer reads what they wrote.",
   token: "A word or a piece of a word: the unit that the model reads.",
   parameters: "The numbers that training has set. M is a million.",
@@ -15,16 +15,16 @@ export const GLOSSARY = {
     "One square per pair of tokens. Each row is a query, the token that looks; each column is a key, a token that " +
     "it looks at. The darker the square (on a dark page, the brighter), the larger its weight.",
   switch:
-    "Multiplies what a head writes by a factor: 1 leaves it as it is, 0 switches the head off, as if it were pruned. " +
-    "Later heads read what is left, so their maps may change, too.",
+    "Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. " +
+    "Heads of later layers read this output, so their maps may change, too.",
   query: "The token that looks: a row of the map. Its weights sum to 1.",
   key: "A token that is looked at: a column of the map.",
   shading:
     "Each box is coloured by the largest weight of its head from this token, on a square-root scale like the maps. " +
     "The text is shaded by the mean over all heads, relative to its largest value.",
   weight:
-    "How much of a key flows into a query, from 0 to 1. The weights of one query sum to 1. The colour shows the " +
-    "square root of the weight, so small weights stay visible: 0.25 has the colour in the middle of the bar.",
+    "How much a token takes from a token that it looks at, from 0 to 1. All weights from one token add up to 1. " +
+    "Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",
   kind:
     "What a head mostly does, such as looking at the previous token. A head has a kind only if its score is " +
     "significantly above a threshold and above chance, measured over several documents; otherwise it is named by its " +
@@ -62,7 +62,7 @@ export const GLOSSARY = {
   special: "The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",
   previous: "The share of the weight on the token one position back.",
   next: "The share of the weight on the token one position ahead.",
-  self: "The share of the weight on the token's own position.",
+  self: "The share of the weight on the token itself.",
   same_token: "The share of the weight on other copies of the same token.",
   induction: "The share of the weight on tokens that followed an earlier copy of the same token.",
   output_norm: "The length of the vector that the head writes.",

@@ -8,7 +8,6 @@ import { formatFraction, formatPercent, plural, sentence, shorten } from "./form
 import { kindText } from "./grid.js";
 import { HeadMap } from "./head_map.js";
 import { help } from "./help.js";
-import { kindLabel } from "./kinds.js";
 import { MapPair } from "./map_pair.js";
 import { loadMap } from "./maps.js";
 import { HeadSwitches } from "./play/switches.js";
@@ -154,8 +153,7 @@ class SwitchScene {
       Array.from({ length: site.heads }, (_, h) => {
         const head = firstOf[s] + h;
         const kind = withoutValue(kindOf(head));
-        const group = { group: kindLabel(kind), meaning: kindMeaning(kind) };
-        const about = kind ? { kind: kindOf(head), label: kindText(head), ...group } : {};
+        const about = kind ? { kind, label: kindText(head), meaning: kindMeaning(kind) } : {};
         const name = report.heads[head];
         return { name, shown: name.replace(/^.*\./, ""), ...about };
       }),
