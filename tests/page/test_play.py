@@ -453,7 +453,7 @@ def test_a_newcomer_is_led_to_the_first_lesson(file: Path, opened: Open) -> None
 
 def test_a_finger_can_hit_everything(file: Path, opened: Open) -> None:
     shown = opened(file, "lesson=merge&merge=1", width=360, height=740, has_touch=True, is_mobile=True)
-    small = shown.page.evaluate("""() => [...document.querySelectorAll("button, select, textarea, input, canvas.cells")]
+    small = shown.page.evaluate("""() => [...document.querySelectorAll("button, select, input, canvas.cells")]
       .filter((element) => element.offsetParent)
       .map((element) => {
         const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();

@@ -142,8 +142,8 @@ def test_the_panel_shows_shares_and_rows(shared: Path, small: Page, opened: Open
     ("closest", "score", "reason"),
     [
         ("window ±2", 0.8, "only if position leads"),
-        ("window ±2", 0.6, "would have to be above 0.7"),
-        ("induction", 0.4, "would have to be above 0.3"),
+        ("window ±2", 0.6, "must be above 0.7"),
+        ("induction", 0.4, "must be above 0.3"),
     ],
 )
 def test_the_panel_says_why_a_head_has_no_kind(

@@ -48,7 +48,7 @@ function sharesPart(head) {
     const name = el(leading.includes(share) ? "b" : "span", {}, share.name, " ", term);
     return barLine(name, { label: share.name, value: shares[i], color: share.colour, low, high });
   });
-  const caption = el("p", { class: "dim" }, "Parts of log n; the lines are 95 % intervals.");
+  const caption = el("p", { class: "dim" }, "The five add up to 1; the lines are 95 % intervals.");
   return el("section", { class: "shares" }, heading("What decides where it looks", "shares"), bars, caption);
 }
 
@@ -98,7 +98,7 @@ function evidence(head) {
   const missing =
     score > threshold && !leads
       ? `A head is named after this kind only if ${shares.join(" or ")} leads.`
-      : `For this name, its 95 % interval would have to be above ${threshold} and above chance.`;
+      : `The 95 % interval of this kind must be above ${threshold} and above chance.`;
   return `The closest kind is ${closest}, with a score of ${formatFraction(score)}. ${missing}`;
 }
 
@@ -109,8 +109,8 @@ function drivenLine(head) {
   if (!Object.hasOwn(follows, driven)) return null;
   const score = numberIn("driven_score", head);
   const text =
-    "Tokens were shuffled. The value is the overlap of the maps at the same positions, minus the overlap at the same " +
-    `words: ${score !== null && score > 0 ? "+" : ""}${formatFraction(score)}.`;
+    "The tokens of a text are shuffled, and both maps compared: the overlap at the same positions, minus the overlap " +
+    `at the same words: ${score !== null && score > 0 ? "+" : ""}${formatFraction(score)}.`;
   return el("p", { class: "dim" }, `Follows ${follows[driven]} `, help("follows", text));
 }
 

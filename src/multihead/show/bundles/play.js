@@ -8,69 +8,70 @@ await Ne(s.textContent??"")));return s.remove(),t}function X(s){return Ce??=(_("
 length:32},(s,t)=>2**((t||1)-25));function Et(s){let t=s.length/2,e=new Float32Array(t);for(let o=0;o<t;o+=1){let n=s[o]<<8|s[t+o],a=n>>10&31,r=((a?1024:0)+(n&1023))*
 Ns[a];e[o]=n&32768?-r:r}return e}var j;function ze(s){j=s}var _e=s=>s==null||Number.isNaN(s);function N(s,t=j.format.digits){let{missing:e,plain:o}=j.format;if(_e(s))return e;let n=Math.abs(s);return Number.isInteger(s)&&
 n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function H(s){let{missing:t,fraction_digits:e}=j.
-format;return _e(s)?t:s.toFixed(e)}var Z=(s,t=2)=>`${N(100*s,t)} %`;function Ie(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
-(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function tt(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var Re=s=>s?`${s[0].
+format;return _e(s)?t:s.toFixed(e)}var Z=(s,t=2)=>`${N(100*s,t)} %`;function Re(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
+(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function tt(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var Ie=s=>s?`${s[0].
 toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",pt=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var Zt={head:"From every token, a head looks at other tokens and takes information from them. A layer has several heads, and each looks at different tokens. L3H\
-7 is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work side by side; the next layer reads what they wrote.",token:"A word \
-or a piece of a word: the unit that the model reads.",parameters:"The numbers that training has set. M is a million.","kv heads":"Heads that have keys and value\
-s of their own. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. \
-Each row is a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger its \
-weight.",switch:"Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. Heads of later layers read this \
-output, so their maps may change, too.",query:"The token that looks: a row of the map. Its weights sum to 1.",key:"A token that is looked at: a column of the ma\
-p.",shading:"Each box is coloured by the largest weight of its head from this token, on a square-root scale like the maps. The text is shaded by the mean over a\
-ll heads, relative to its largest value.",weight:"How much a token takes from a token that it looks at, from 0 to 1. All weights from one token add up to 1. Col\
-ours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",kind:"What a head mostly does, such as looking at the \
-previous token. A head has a kind only if its score is significantly above a threshold and above chance, measured over several documents; otherwise it is named \
-by its leading share and the share's value.",shares:"A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of\
- it: spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where \
-their intervals overlap or they differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. C\
-lick a token to see its row.",score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The \
-tick is the threshold, the line the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval\
-, the threshold and the score by chance.",importance:"How much worse the model gets without this head. The value after ± is half of the 95 % interval; a value b\
-elow its ± may be zero.","most similar":"The head whose output is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"Th\
-e two heads of each line are closest by the measure that is chosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered k\
-ernel alignment: how similar the outputs of two heads are, up to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the l\
-ength of the vector that its key adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","\
-hide delimiters":"Leaves out special tokens such as [CLS] and [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the\
- map. Who looks at it is its column.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if \
-it looks at one token only, larger if it looks at many.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token at a \
-time.",first:"The share of the weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"\
-The share of the weight on the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight on the to\
-ken itself.",same_token:"The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy \
-of the same token.",output_norm:"The length of the vector that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it mea\
-ns.",pairs:"The tokens that the head ties together most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back\
- on the left, ahead on the right.",group:"Heads that are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"\
-Removing heads from the model. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lo\
-st":"How much worse the model is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.",
-"can be pruned":"These heads can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which he\
-ads are removed first.","heads kept":"The number of heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Paramet\
-ers, arithmetic and memory of the attention layers alone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights o\
-f the attention layers.","cost: FLOPs, projections":"Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs\
-.","cost: FLOPs, attention":"Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The s\
-ame for pairs that the mask allows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they we\
-re stored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, F\
-LOPs per token":"Multiplications and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new \
-token: weights and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithm\
-etic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"\
+7 is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work in parallel, and the next layer reads their output.",token:"A word \
+or a piece of a word: the unit that the model reads.",parameters:"The values that training has set. M is a million, k a thousand.","kv heads":"Heads with keys a\
+nd values. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. Each \
+row is a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger the weigh\
+t.",switch:"Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. Heads of later layers read this outpu\
+t, so their maps may change, too.",query:"The token that looks: a row of the map. The weights of a row add up to 1.",key:"A token that a query looks at: a colum\
+n of the map.",shading:"The colour of each box shows the largest weight of its head from this token, on a square-root scale like the maps. The shading of the te\
+xt shows the mean over all heads, relative to its largest value.",weight:"How much a token takes from a token that it looks at, from 0 to 1. All weights from on\
+e token add up to 1. Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",kind:"What a head mostly does,\
+ such as looking at the previous token. A head has a kind only if its score is significantly above a threshold and above chance, measured over several documents\
+. Otherwise its name is its leading share with the value of the share.",shares:"Five shares explain why a head looks where it looks; they add up to 1. Spread: i\
+t looks at many tokens equally. Rest: it looks at the first or at special tokens. Position: the distance decides. Word: the token that it looks at decides. Matc\
+h: both tokens decide. They are parts of log n, for texts of n tokens. Spread and rest lead only where they dominate. Two shares lead where their intervals over\
+lap or they differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see \
+its row.",score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight on the tokens that define the kind. The tick is the thr\
+eshold, the line the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold\
+ and the score by chance.",importance:"How much worse the model is without this head. The value after ± is half of the 95 % interval; if the importance is below\
+ it, it may be zero.","most similar":"The head with the most similar output, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"Each line is a pair o\
+f heads among the heads that are shown, by the chosen measure. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outp\
+uts of two heads are, whatever their rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its k\
+ey adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Excludes spe\
+cial tokens such as [CLS] and [SEP]. The weights of the other tokens are scaled to add up to 1 again.",direction:"A row of the map shows where a token looks. A \
+column shows who looks at the token.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if \
+it looks at one token only, larger if it looks at many tokens.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one toke\
+n at a time.",first:"The share of the weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",
+previous:"The share of the weight on the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight\
+ on the token itself.",same_token:"The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an ear\
+lier copy of the same token.",output_norm:"The length of the head's output vector.",measures:"Values measured over the corpus. The “?” beside each says what it \
+means.",pairs:"The tokens that the head connects most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back o\
+n the left, ahead on the right.",group:"Heads that are, on average, more similar to each other than a threshold. One of them may replace the others.",pruning:"R\
+emoving heads from the model. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality los\
+t":"How much worse the model is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs if it has no vocabulary.","can\
+ be pruned":"These heads can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads \
+are removed first.","heads kept":"How many heads remain in the model: all of them on the left, none on the right.","attention costs":"Parameters, arithmetic and\
+ memory of the attention layers alone, for a text of the given length. They are computed from the sizes, not measured.","cost: parameters":"The weights of the a\
+ttention layers.","cost: FLOPs, projections":"Multiplications and additions that compute queries, keys and values of every token, and mix the heads' outputs.","\
+cost: FLOPs, attention":"Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same \
+for pairs that the mask allows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were s\
+tored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs\
+ per token":"Multiplications and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory read for one new token: weigh\
+ts and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when the model reads a whole text at once. Above about 100, arit\
+hmetic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"\
 The length of text above which comparing tokens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the \
 mask allows.","as computed":"The left side of the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"\
-A claim about multi-head attention from a paper or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides wer\
-e computed on this model."},je=s=>Object.assign(Zt,s);var K=l("div",{id:"definition",role:"note",hidden:!0}),G=null;function ft(){G?.setAttribute("aria-expanded","false"),G=null,K.hidden=!0}function Os(s,t,e){ft(),
+A claim about multi-head attention from a paper or a textbook. It can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were\
+ computed on this model."},je=s=>Object.assign(Zt,s);var K=l("div",{id:"definition",role:"note",hidden:!0}),G=null;function ft(){G?.setAttribute("aria-expanded","false"),G=null,K.hidden=!0}function Os(s,t,e){ft(),
 G=s,s.setAttribute("aria-expanded","true"),K.replaceChildren(l("b",{},t),l("p",{},e)),document.body.append(K),K.hidden=!1;let o=s.getBoundingClientRect(),{width:n,
 height:a}=K.getBoundingClientRect(),r=Math.max(8,Math.min(o.left-12,document.documentElement.clientWidth-n-8)),i=o.bottom+6+a<=window.innerHeight||o.top<a+6;K.style.
 left=`${r+window.scrollX}px`,K.style.top=`${(i?o.bottom+6:o.top-a-6)+window.scrollY}px`,B(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{let t=s.target;
 G&&!K.contains(t)&&!G.contains(t)&&ft()});window.addEventListener("hashchange",ft);document.addEventListener("keydown",s=>{s.key!=="Escape"||!G||(s.stopPropagation(),
 G.focus(),ft())},{capture:!0});function T(s,t=Zt[s]){let e=l("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expanded":"false",onclick:o=>{
-o.preventDefault(),o.stopPropagation(),G===e?ft():Os(e,s,t)}});return e.textContent="?",e}var zs=s=>s.split(",")[0];function St(s){let t=zs(s).split(" + ");return j.shares.filter(({name:e})=>t.includes(e))}var et=256;function ee(s){let{kinds:t,no_value:e}=j;return Object.hasOwn(t,s)?t[s]:St(s)[0]?.colour??e}var _s=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Is(s){let t=s.map(_s),e=new Uint8Array(3*et);for(let o=0;o<et;o+=1){let n=o/(et-1)*(t.length-1),a=Math.
+o.preventDefault(),o.stopPropagation(),G===e?ft():Os(e,s,t)}});return e.textContent="?",e}var zs=s=>s.split(",")[0];function St(s){let t=zs(s).split(" + ");return j.shares.filter(({name:e})=>t.includes(e))}var et=256;function ee(s){let{kinds:t,no_value:e}=j;return Object.hasOwn(t,s)?t[s]:St(s)[0]?.colour??e}var _s=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Rs(s){let t=s.map(_s),e=new Uint8Array(3*et);for(let o=0;o<et;o+=1){let n=o/(et-1)*(t.length-1),a=Math.
 min(t.length-2,Math.floor(n));for(let r=0;r<3;r+=1)e[3*o+r]=Math.round(t[a][r]+(n-a)*(t[a+1][r]-t[a][r]))}return e}var Pe=new Map;function We(s){let t=Pe.get(s);
-return t||(t=Is(j.ramps[s]),Pe.set(s,t)),t}var se=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",He=()=>document.documentElement.dataset.
+return t||(t=Rs(j.ramps[s]),Pe.set(s,t)),t}var se=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",He=()=>document.documentElement.dataset.
 theme==="dark"?"signed-dark":"signed";function oe(s,t){let e=We(s),o=3*Math.max(0,Math.min(et-1,Math.round(t*(et-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}
 var te=new Map,Lt=null;function F(s){let t=te.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),te.set(s,t)),t}
 function Fe(){if(!Lt){let s=We(se()),t=new Uint8Array(4*et).fill(255);for(let e=0;e<et;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Lt=new Uint32Array(t.buffer)}return Lt}
-function De(){Lt=null,te.clear()}var Rs=16,Ct="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",wt=()=>window.devicePixelRatio||1;function at(s){let t=s.getContext("2d");if(!t)throw new Error(
+function De(){Lt=null,te.clear()}var Is=16,Ct="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",wt=()=>window.devicePixelRatio||1;function at(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function rt(s,t,e){let o=wt(),[n,a]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],r=at(s);return s.width===
 n&&s.height===a&&s.style.width&&"reset"in r?r.reset():(s.width=n,s.height=a,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(o,0,0,o,0,0),r}function ne(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var qt=()=>parseFloat(getComputedStyle(document.documentElement).
-fontSize)/Rs;function it(s,t,e,o){let[n,a]=[s.length/o,t.length/o],r=new Float32Array(n*a);for(let i=0,h=0;i<n;i+=1){let c=i*o,u=0;for(;u+3<a;u+=4,h+=4){let d=0,p=0,m=0,w=0;
+fontSize)/Is;function it(s,t,e,o){let[n,a]=[s.length/o,t.length/o],r=new Float32Array(n*a);for(let i=0,h=0;i<n;i+=1){let c=i*o,u=0;for(;u+3<a;u+=4,h+=4){let d=0,p=0,m=0,w=0;
 for(let f=0,y=u*o;f<o;f+=1,y+=1){let b=s[c+f];d+=b*t[y],p+=b*t[y+o],m+=b*t[y+2*o],w+=b*t[y+3*o]}r[h]=d,r[h+1]=p,r[h+2]=m,r[h+3]=w}for(;u<a;u+=1,h+=1){let d=0;for(let p=0,
 m=u*o;p<o;p+=1,m+=1)d+=s[c+p]*t[m];r[h]=d}if(e)for(let d=0;d<a;d+=1)r[i*a+d]+=e[d]}return r}function gt(s,t,e){let[o,n]=[0,0];for(let a=t;a<t+e;a+=1)o+=s[a]/e;for(let a=t;a<
 t+e;a+=1)n+=(s[a]-o)**2/e;return{mean:o,scale:1/Math.sqrt(n+1e-5)}}function Nt(s,t,e){let o=t.length,n=new Float32Array(s.length);for(let a=0;a<s.length;a+=o){let{
@@ -105,30 +106,30 @@ e;r+=1)t[n*e+r]>t[n*e+a]&&(a=r);return a})}var vt=(s,t,e)=>s.subarray(t*e,(t+1)*
 after.layers[e],u=g=>t.of(e,g),d=(g,S=a)=>vt(g,o,S),[p,m,w]=[d(c.input),d(c.middle),d(c.active,h)],[f,y]=[d(c.attention),d(c.concatenated,r*i)],b=`${a} = d_mode\
 l`,v=d(s.after.embedding),$=e?"embedding + what earlier layers added = ":"",E=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"\
 x",shape:b,values:p,formula:g=>e?`${$}${x(v[g])} + ${x(p[g]-v[g])}`:`row ${s.before.ids[o]} of the embedding table, column ${g}`},{name:"the same, normalized",symbol:"\
-x̂",shape:b,values:d(c.normed),formula:Ve(p,u("attention_norm.weight"),u("attention_norm.bias"))}],L=g=>Array.from({length:r},(S,I)=>{let mt=0;for(let Y=I*i;Y<
-(I+1)*i;Y+=1)mt+=u("attention.o_proj.weight")[g*r*i+Y]*y[Y];return`${x(mt)} from L${e}H${I}`}).join(" + "),k=[{name:"outputs of all heads, side by side",symbol:"\
-concatenation",shape:`${r*i} = ${r} heads × d_k`,values:y,breaks:Array.from({length:r-1},(g,S)=>(S+1)*i),formula:g=>{let S=Math.floor(g/i),I=d(c.outputs,r*i)[g];
-return`number ${g%i} of L${e}H${S}'s output, times its strength: ${x(I)} · ${x(n[e].heads[S].scale)}`}},{name:"mixed by W_O",symbol:"attention",shape:b,values:f,
+x̂",shape:b,values:d(c.normed),formula:Ve(p,u("attention_norm.weight"),u("attention_norm.bias"))}],L=g=>Array.from({length:r},(S,R)=>{let mt=0;for(let Y=R*i;Y<
+(R+1)*i;Y+=1)mt+=u("attention.o_proj.weight")[g*r*i+Y]*y[Y];return`${x(mt)} from L${e}H${R}`}).join(" + "),k=[{name:"outputs of all heads, side by side",symbol:"\
+concatenation",shape:`${r*i} = ${r} heads × d_k`,values:y,breaks:Array.from({length:r-1},(g,S)=>(S+1)*i),formula:g=>{let S=Math.floor(g/i),R=d(c.outputs,r*i)[g];
+return`number ${g%i} of L${e}H${S}'s output, times its strength: ${x(R)} · ${x(n[e].heads[S].scale)}`}},{name:"mixed by W_O",symbol:"attention",shape:b,values:f,
 formula:g=>`row ${g} of W_O times the concatenation + bias = ${L(g)} + ${x(u("attention.o_proj.bias")[g])}`},{name:"added to the vector that entered",symbol:"re\
 sidual",shape:b,values:m,formula:g=>`x + attention = ${x(p[g])} + ${x(f[g])}`}],q=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:g=>`GEL\
 U(row ${g} of W_up times the normalized residual + bias) = GELU(${x(d(c.up,h)[g])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:b,values:d(c.output),
 formula:g=>`residual + W_down · hidden + bias = ${x(m[g])} + ${x(d(c.down)[g])}`}];return{before:E,after:k,alone:q}}function Ye(s,t){let{model:e,layer:o,token:n,
-sizes:a}=s,{width:r,heads:i,headDim:h,rotaryDim:c}=a,u=s.settings[o],d=s.after.layers[o],p=s.tokens.length,m=A=>e.of(o,`attention.${A}`),w=(A,P=n)=>{let R=P*i*h+
-t*h;return A.subarray(R,R+h)},f=vt(d.normed,n,r),y=`${h} = d_k`,b=i/u.kvHeads>1?`, the mean of ${i/u.kvHeads} heads`:"",v=(A,P)=>R=>{let At=t*h+R,Ls=m(`${A}_pro\
-j.bias`)[At],Cs=yt(Ot(m(`${A}_proj.weight`),At,f,r),Ls),qs=P&&R<c?`, then rotated by the position ${n} together with number ${(R+c/2)%c}`:"";return`W_${A.toUpperCase()}\
-[${R}] · x̂ + bias = ${Cs}${qs}${A==="q"?"":b}`},$=A=>A.subarray(n*p,n*p+n+1),[M,E]=[$(d.scores[t]),$(d.weights[t])],L=kt(u).find(A=>A.includes(t))??[t],k=L.length*
-h,q=(A,P)=>{let R=P*i*h+L[0]*h;return A.subarray(R,R+k)},g=A=>`“${s.word(A)}”`,S=M.reduce((A,P)=>Math.max(A,P),-1/0),I=M.reduce((A,P)=>A+Math.exp(P-S),0),mt=u.
+sizes:a}=s,{width:r,heads:i,headDim:h,rotaryDim:c}=a,u=s.settings[o],d=s.after.layers[o],p=s.tokens.length,m=A=>e.of(o,`attention.${A}`),w=(A,P=n)=>{let I=P*i*h+
+t*h;return A.subarray(I,I+h)},f=vt(d.normed,n,r),y=`${h} = d_k`,b=i/u.kvHeads>1?`, the mean of ${i/u.kvHeads} heads`:"",v=(A,P)=>I=>{let At=t*h+I,Ls=m(`${A}_pro\
+j.bias`)[At],Cs=yt(Ot(m(`${A}_proj.weight`),At,f,r),Ls),qs=P&&I<c?`, then rotated by the position ${n} together with number ${(I+c/2)%c}`:"";return`W_${A.toUpperCase()}\
+[${I}] · x̂ + bias = ${Cs}${qs}${A==="q"?"":b}`},$=A=>A.subarray(n*p,n*p+n+1),[M,E]=[$(d.scores[t]),$(d.weights[t])],L=kt(u).find(A=>A.includes(t))??[t],k=L.length*
+h,q=(A,P)=>{let I=P*i*h+L[0]*h;return A.subarray(I,I+k)},g=A=>`“${s.word(A)}”`,S=M.reduce((A,P)=>Math.max(A,P),-1/0),R=M.reduce((A,P)=>A+Math.exp(P-S),0),mt=u.
 merged?null:u.heads[t].pattern,{scale:Y}=u.heads[t],Ss=Y===1?"":`; times its strength ${x(Y)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(
 d.q),formula:v("q",!0)},{name:"key k",symbol:"k",shape:y,values:w(d.k),formula:v("k",!0)},{name:"value v",symbol:"v",shape:y,values:w(d.v),formula:v("v",!1)},{name:"\
 scores q · k / √d",symbol:"score",shape:`${n+1} words so far`,values:M,label:g,formula:A=>`q · k / √${k} = (${yt(Ot(q(d.k,A),0,q(d.q,n),k))}) / ${x(Math.sqrt(
 k))}`},{name:"weights: softmax of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:E,label:g,positive:!0,formula:A=>mt?`set by hand: ${mt}`:`e^(score − \
-largest) / sum = e^(${x(M[A])} − ${x(S)}) / ${x(I)} = ${x(Math.exp(M[A]-S))} / ${x(I)}`},{name:"output: weighted sum of the values",symbol:"output",shape:y,values:w(
-d.outputs),formula:A=>{let P=Array.from(E,(R,At)=>[R,w(d.v,At)[A]]);return`Σ weight · v[${A}] = ${yt(P)}${Ss}`}}]}function Je(s){let{model:t,token:e,after:o}=s,
+largest) / sum = e^(${x(M[A])} − ${x(S)}) / ${x(R)} = ${x(Math.exp(M[A]-S))} / ${x(R)}`},{name:"output: weighted sum of the values",symbol:"output",shape:y,values:w(
+d.outputs),formula:A=>{let P=Array.from(E,(I,At)=>[I,w(d.v,At)[A]]);return`Σ weight · v[${A}] = ${yt(P)}${Ss}`}}]}function Je(s){let{model:t,token:e,after:o}=s,
 {width:n,words:a,layers:r}=s.sizes,i=vt(o.layers[r-1].output,e,n),h=vt(o.normed,e,n),[c,u]=[o.logits,o.probabilities].map(f=>vt(f,e,a)),d=c.reduce((f,y)=>Math.max(
 f,y),-1/0),p=c.reduce((f,y)=>f+Math.exp(y-d),0),m=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n}\
  = d_model`,values:h,formula:Ve(i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${a} words`,values:c,
 label:m,formula:f=>`embedding of ${m(f)} · y = ${yt(Ot(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${a}, sum 1`,values:u,
-label:m,positive:!0,formula:f=>`e^(score − largest) / sum = ${x(Math.exp(c[f]-d))} / ${x(p)}`}]}var Xe=20,Hs=28,Fs=26,It=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=Xe,this.type=1,this.caption=l("span",{}),this.
+label:m,positive:!0,formula:f=>`e^(score − largest) / sum = ${x(Math.exp(c[f]-d))} / ${x(p)}`}]}var Xe=20,Hs=28,Fs=26,Rt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=Xe,this.type=1,this.caption=l("span",{}),this.
 shape=l("small",{class:"shape"}),this.canvas=l("canvas",{class:"cells",tabindex:"0",role:"slider","aria-valuemin":0}),this.room=l("div",{class:"striproom"},this.
 canvas),this.box=l("div",{class:"vector"},l("div",{class:"vectortop"},this.caption,this.shape),this.room),this.canvas.addEventListener("pointermove",e=>this.point(
 e)),this.canvas.addEventListener("pointerdown",e=>this.point(e)),this.canvas.addEventListener("focus",()=>this.move(this.cursor)),this.canvas.addEventListener("\
@@ -142,7 +143,7 @@ c*i-1,0,1.5,a);(document.activeElement===this.canvas||this.marked)&&this.outline
 1);t.strokeStyle=F("--mark"),t.lineWidth=2,t.strokeRect(this.cursor*e+1,1,Math.max(2,e-2),this.height-2)}point(t){if(!this.vector)return;let[e]=J(t,this.canvas);
 this.move(Math.floor(e/this.width*this.vector.values.length))}onKey(t){let e=this.vector?.values.length??1,o={ArrowLeft:this.cursor-1,ArrowRight:this.cursor+1,Home:0,
 End:e-1}[t.key];o!==void 0&&(t.preventDefault(),this.move(o))}move(t){let{vector:e}=this;e&&(this.cursor=Math.max(0,Math.min(e.values.length-1,t)),this.announce(),
-this.inspect(e,this.cursor,this))}},he=({symbol:s,label:t},e)=>t?`${s} of ${t(e)}`:`${s}[${e}]`;var Rt=class{constructor(t,e){this.session=t,this.title=l("h2",{}),this.layers=l("div",{class:"layertabs",role:"group","aria-label":"layer"});for(let o=0;o<t.sizes.
+this.inspect(e,this.cursor,this))}},he=({symbol:s,label:t},e)=>t?`${s} of ${t(e)}`:`${s}[${e}]`;var It=class{constructor(t,e){this.session=t,this.title=l("h2",{}),this.layers=l("div",{class:"layertabs",role:"group","aria-label":"layer"});for(let o=0;o<t.sizes.
 layers;o+=1)this.layers.append(l("button",{type:"button",onclick:()=>e(o)},`Layer ${o}`));this.body=l("div",{class:"steps-of"}),this.value=l("b",{}),this.formula=
 l("span",{}),this.readout=l("div",{class:"readout",id:"readout","aria-live":"polite"},this.value,this.formula),this.box=l("section",{class:"computation"},l("div",
 {class:"inputtop"},this.title,T("the computation"),this.layers),this.body,this.readout),this.strips=[],this.built="",this.marked=null,this.clearReadout()}clearReadout(){
@@ -154,7 +155,7 @@ ed",String(y===e)));let{width:r,heads:i,headDim:h}=n,c=Qe(t),u=Array.from({lengt
 m=t.settings[e].merged,w=`${e} ${m} ${p.length}`;this.built!==w&&(this.build(c.before.length,u.map(f=>f.length),c.after.length,c.alone.length,d.length,m),this.built=
 w),p.forEach((f,y)=>this.strips[y].show(f)),this.sizesNote.textContent=`${a} words × d_model ${r} → ${i} heads × d_k ${h} → concatenation ${a} × ${i*h} →\
  W_O (${i*h} × ${r}) → ${a} × ${r}`,this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e,o,n,a,r){
-let{layer:i,sizes:h}=this.session;this.strips=[],this.marked=null,this.clearReadout();let c=$=>Array.from({length:$},()=>{let M=new It((...E)=>this.inspect(...E));
+let{layer:i,sizes:h}=this.session;this.strips=[],this.marked=null,this.clearReadout();let c=$=>Array.from({length:$},()=>{let M=new Rt((...E)=>this.inspect(...E));
 return this.strips.push(M),M.box}),u=l("li",{},l("h3",{},"The vector of the word ",T("embedding")),...c(t)),d=e.map(($,M)=>l("div",{class:"headcard"},l("h4",{},
 `L${i}H${M}`),...c($))),m=l("li",{},l("h3",{},r?"One head: the same scores for all four parts ":"Each head compares, weighs and mixes ",T("query, key, value")),
 l("div",{class:"headcards"},...d)),w=l("li",{},l("h3",{},"All heads together ",T("W_O")),...c(o)),f=l("li",{},l("h3",{},"This word alone ",T("hidden layer")),...c(
@@ -230,13 +231,13 @@ for(let a=0,r=0;r<s.length;a+=1)for(let i=0;i<o;i+=1,r+=1){let h=s[r];if(h!==0)f
 e,n=s.length/o,a=new Float32Array(n*e);for(let r=0;r<o;r+=1)for(let i=0;i<n;i+=1){let h=s[r*n+i];if(h!==0)for(let c=0;c<e;c+=1)a[i*e+c]+=h*t[r*e+c]}return a}function ce(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let a=0;a<s.length;a+=o){let{mean:r,scale:i}=gt(s,a,o),[h,c]=[0,0];for(let u=0;u<o;u+=1){let d=e[a+u]*t[u];h+=d/
 o,c+=d*(s[a+u]-r)*i/o}for(let u=0;u<o;u+=1){let d=(s[a+u]-r)*i;n[a+u]=i*(e[a+u]*t[u]-h-d*c)}}return n}function Qs(s,t,e,o,n){let{width:a,hidden:r,heads:i,headDim:h}=s.
-sizes,c=k=>s.of(t,k),u=(...k)=>k[0].map((q,g)=>k.reduce((S,I)=>S+I[g],0)),p=st(n,c("down.weight"),r).map((k,q)=>k*Ke(e.up[q])),m=st(p,c("up.weight"),a),w=u(n,ce(
+sizes,c=k=>s.of(t,k),u=(...k)=>k[0].map((q,g)=>k.reduce((S,R)=>S+R[g],0)),p=st(n,c("down.weight"),r).map((k,q)=>k*Ke(e.up[q])),m=st(p,c("up.weight"),a),w=u(n,ce(
 e.middle,c("hidden_norm.weight"),m)),f=Wt(w,e.concatenated,i*h),y=st(w,c("attention.o_proj.weight"),i*h),{dq:b,dk:v,dv:$}=Ys(s,e,o,y),M={q:ht(b,s.sizes,-1),k:ht(
 v,s.sizes,-1),v:$},E={q:Wt(M.q,e.normed,a),k:Wt(M.k,e.normed,a),v:Wt(M.v,e.normed,a),o:f},L=u(st(M.q,c("attention.q_proj.weight"),a),st(M.k,c("attention.k_proj.\
 weight"),a),st(M.v,c("attention.v_proj.weight"),a));return{gradient:E,dInput:u(w,ce(e.input,c("attention_norm.weight"),L))}}function Ys(s,t,e,o){let{heads:n,headDim:a}=s.
 sizes,{q:r,k:i,v:h}=t,c=n*a,u=r.length/c,[d,p,m]=[new Float32Array(r.length),new Float32Array(r.length),new Float32Array(r.length)],w=new Float64Array(u);for(let f of kt(
 e)){let y=1/Math.sqrt(f.length*a),[b,v]=[f[0]*a,f.length*a],$=t.weights[f[0]],M=e.merged||e.heads[f[0]].pattern===null;for(let E=0;E<u;E+=1){let L=0;for(let k=0;k<=
-E;k+=1){let q=$[E*u+k],g=0;for(let S=b;S<b+v;S+=1){let I=o[E*c+S]*e.heads[Math.floor(S/a)].scale;g+=I*h[k*c+S],m[k*c+S]+=q*I}w[k]=g,L+=q*g}if(M)for(let k=0;k<=E;k+=
+E;k+=1){let q=$[E*u+k],g=0;for(let S=b;S<b+v;S+=1){let R=o[E*c+S]*e.heads[Math.floor(S/a)].scale;g+=R*h[k*c+S],m[k*c+S]+=q*R}w[k]=g,L+=q*g}if(M)for(let k=0;k<=E;k+=
 1){let q=$[E*u+k]*(w[k]-L)*y;for(let g=b;g<b+v;g+=1)d[E*c+g]+=q*i[k*c+g],p[k*c+g]+=q*r[E*c+g]}}}return{dq:d,dk:s.shared(p,e.kvHeads),dv:s.shared(m,e.kvHeads)}}var is=new Map;function xt(s,t,e){let o=s.run(e),n=is.get(e);if(n?.run!==o){let u=e==="before"?O(s.sizes):s.settings;n={run:o,found:rs(s.model,o,u)},is.set(e,n)}
 let{heads:a,headDim:r,width:i}=s.sizes,{q:h}=n.found[t],c=r*i;return Array.from({length:a},(u,d)=>{let p=0;for(let m=d*c;m<(d+1)*c;m+=1)p+=h[m]**2;return Math.sqrt(
 p)})}function D(s,{layers:t,heads:e}){let o=/^L(\d+)H(\d+)$/.exec(s);if(!o)return null;let[n,a]=[Number(o[1]),Number(o[2])];return n<t&&a<e?[n,a]:null}var z=(s,t)=>`\
@@ -474,9 +475,9 @@ name} looks`}};function To(s){let t=new Map;for(let n of s)n.kind&&!t.has(n.kind
 ot"});return r.style.backgroundColor=ee(n),l("span",{class:"kindkey"},r,n," ",T(n,a))}),o=l("span",{class:"dim"},"Kinds ",T("kind"));return e.length?l("p",{class:"\
 kindkeys"},o,...e):null}function As(s,t){let e=Et(s),o=0;return Object.fromEntries(t.map(([n,a])=>[n,e.slice(o,o+=a)]))}var Ao=250,Eo=100,So="<now> <town> the keys that the man near the door sees",Ae=class{constructor(t){this.values=new Map(t.map(([,e])=>[e,l("dd",{"data-fact":e})])),
 this.box=l("dl",{class:"facts"});for(let[e,o]of t)this.box.append(l("div",{},l("dt",{},e," ",T(o)),this.values.get(o)))}show(t,e){let o=this.values.get(t);o&&(o.
-textContent=e,o.parentElement?.toggleAttribute("hidden",e===null))}};function Lo({kinds:s,meanings:t},e){let o=St(s[e]).map(n=>Re(`${n.name}: ${n.meaning}`));return t[e]??
+textContent=e,o.parentElement?.toggleAttribute("hidden",e===null))}};function Lo({kinds:s,meanings:t},e){let o=St(s[e]).map(n=>Ie(`${n.name}: ${n.meaning}`));return t[e]??
 o.join(" ")}var Ee=class{constructor(t){this.session=t;let e=()=>this.changed(),o=r=>{t.chosen=r,e()};this.lessons=new Dt(t,e),this.input=new Pt(t,e),this.predictions=
-new Vt(t,o),this.maps=new Gt(t,o),this.computation=new Rt(t,r=>{t.layer=r,e()}),this.switches=this.makeSwitches(),this.undo=l("button",{type:"button",id:"undo",
+new Vt(t,o),this.maps=new Gt(t,o),this.computation=new It(t,r=>{t.layer=r,e()}),this.switches=this.makeSwitches(),this.undo=l("button",{type:"button",id:"undo",
 onclick:()=>this.act(()=>t.undo())},"Undo");let n=()=>this.act(()=>t.switch(r=>r.splice(0,r.length,...O(t.sizes))));this.reset=l("button",{type:"button",id:"res\
 et",onclick:n},"Reset"),this.facts=new Ae([["heads on","head"],[`mean loss over ${t.data.samples.length} sample texts`,"mean loss"],["KV cache","KV cache"],["wo\
 rds copied","words copied"]]);let a=l("section",{class:"heads","aria-label":"heads"},l("div",{class:"inputtop"},l("h2",{},"Heads"),T("head"),this.undo,this.reset),
@@ -495,7 +496,7 @@ sizes.heads,o=t.copied("after");this.facts.show("head",`${e-t.off.length} of ${e
 cacheBytes} bytes per word`),this.facts.show("words copied",Number.isNaN(o)?null:Z(o,3))}lossText(){let{session:t}=this,[e,o]=[t.losses.get(""),t.lossGrowth()];
 if(e===void 0)return"measuring…";if(o===null)return`${N(e)} → measuring…`;if(!t.changed)return N(e);let n=o>=0?"+":"−";return`${N(e)} → ${N(e*(1+o))} \
 (${n}${Z(Math.abs(o))})`}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||t.metaKey)||t.shiftKey||U(t,"textarea, input[type=text]")||(t.preventDefault(),this.act(
-()=>this.session.undo()))}resize(){this.maps.resize(),this.computation.draw()}};function Co(s){let{layers:t,heads:e,width:o,headDim:n,words:a}=s.sizes,r=[[Ie(s.
+()=>this.session.undo()))}resize(){this.maps.resize(),this.computation.draw()}};function Co(s){let{layers:t,heads:e,width:o,headDim:n,words:a}=s.sizes,r=[[Re(s.
 parameters),"parameters","parameters"],[`${pt(t,"layer")} × ${pt(e,"head")}`,`d_model ${o}, d_k ${n}`,"head"],[String(a),"words","the language"]];_("card").replaceChildren(
 ...r.map(([i,h,c])=>l("span",{},l("b",{},i),` ${h} `,T(c)))),_("foot").replaceChildren(l("p",{},`multihead ${s.version}. The model runs in this page, which send\
 s nothing. The URL saves words and switches. Ctrl+Z undoes a switch.`))}function Es(s){document.documentElement.dataset.theme=s,De()}async function qo(){let s=window.

@@ -1,6 +1,6 @@
 "use strict";(()=>{function P(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function a(s,t={},...e){let n=document.createElement(
 s);for(let[o,i]of Object.entries(t))i==null||i===!1||(typeof i=="function"?n.addEventListener(o.slice(2),i):n.setAttribute(o,i===!0?"":String(i)));return cs(n,e),
-n}function cs(s,t){for(let e of t)Array.isArray(e)?cs(s,e):e!=null&&s.append(e)}function W(s,t={},...e){let n=document.createElementNS("http://www.w3.org/2000/s\
+n}function cs(s,t){for(let e of t)Array.isArray(e)?cs(s,e):e!=null&&s.append(e)}function F(s,t={},...e){let n=document.createElementNS("http://www.w3.org/2000/s\
 vg",s);for(let[o,i]of Object.entries(t))n.setAttribute(o,String(i));return n.append(...e),n}function J(s,t,e,n,o,i=[]){let r=a("select",{onchange:()=>n(r.value)}),
 l=(c,h)=>{for(let[d,p]of h){let m=a("option",{value:d},p);m.selected=d===e,c.append(m)}};if(l(r,t),i.length){let c=a("optgroup",{label:"more"});l(c,i),r.append(
 c)}return a("div",{class:"choice"},a("label",{},a("span",{},s),r),o)}function Dt(s,t,e,n){let o=a("input",{type:"checkbox",onchange:()=>e(o.checked)});return o.
@@ -9,77 +9,78 @@ lback"in window?requestIdleCallback(s,{timeout:500}):setTimeout(s,100)})}functio
 ()=>URL.revokeObjectURL(e.href),1e4)}function at(s,t){let e=t.getBoundingClientRect();return[s.clientX-e.left,s.clientY-e.top]}function ne(s,t){return s.target instanceof
 Element?s.target.closest(t):null}var hs=null,ds=Uint8Array;async function oe(s){let t=ds.fromBase64?ds.fromBase64(s):Uint8Array.from(atob(s),n=>n.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
 await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function us(){let s=P("data"),t=JSON.parse(new TextDecoder().decode(
-await oe(s.textContent??"")));return s.remove(),t}function Mt(s){return hs??=(P("lines").textContent??"").split(`
-`),oe(hs[s])}var ft=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Ce=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Fn=Float64Array.from({
+await oe(s.textContent??"")));return s.remove(),t}function Tt(s){return hs??=(P("lines").textContent??"").split(`
+`),oe(hs[s])}var ft=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Ce=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Hn=Float64Array.from({
 length:32},(s,t)=>2**((t||1)-25));function ps(s){let t=s.length/2,e=new Float32Array(t);for(let n=0;n<t;n+=1){let o=s[n]<<8|s[t+n],i=o>>10&31,r=((i?1024:0)+(o&1023))*
-Fn[i];e[n]=o&32768?-r:r}return e}var y;function ms(s){y=s}var u,v=[],N=new Map,K=[],st=new Set;async function fs(){u=await us(),ms(u.charts),u.served&&(u.texts=Hn(u.texts)),N=new Map(u.heads.map((s,t)=>[s,t])),v=[],K=[],
-u.sites.forEach((s,t)=>{K.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:Dn(u.heads[v.length])})}),st=zn()}function Hn(s){let t=[];for(let e of s)
+Hn[i];e[n]=o&32768?-r:r}return e}var y;function ms(s){y=s}var u,v=[],N=new Map,K=[],st=new Set;async function fs(){u=await us(),ms(u.charts),u.served&&(u.texts=Wn(u.texts)),N=new Map(u.heads.map((s,t)=>[s,t])),v=[],K=[],
+u.sites.forEach((s,t)=>{K.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:Dn(u.heads[v.length])})}),st=zn()}function Wn(s){let t=[];for(let e of s)
 t[e.at??0]=e;return t}var Dn=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),zt=s=>s.replace(/H\d+$/,"");function zn(){let s=u.curve,t=s?.curves[0];if(!s||!t)return new Set(
 []);let e=t.points.find(n=>n.gone===s.prunable);return new Set(e?.heads??t.order.slice(0,s.prunable))}function E(s){return s&&u.table&&Object.hasOwn(u.table,s)?
-u.table[s]:null}var Tt=(s,t)=>E(s)?.values[t]??null;function T(s,t){let e=Tt(s,t);return typeof e=="number"?e:null}function _(s,t){let e=Tt(s,t);return typeof e==
-"string"?e:""}var ie=s=>u.heads.map((t,e)=>T(s,e)),ws=()=>Object.keys(u.table??{}).filter(s=>E(s)?.values.some(t=>typeof t=="number"));function gs(s,t){let e=E(
-s)?.why??{};return Object.keys(e).find(n=>e[n].includes(u.heads[t]))??""}var q=s=>_("kind",s),ks=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),wt=s=>T(
-u.importance,s);function re(s){let t=u.importance?T(`${u.importance}_error`,s):null;return t===null?null:1.96*t}function At(s,[t,e]){let n=v[s],o=u.sites.length,
+u.table[s]:null}var Mt=(s,t)=>E(s)?.values[t]??null;function M(s,t){let e=Mt(s,t);return typeof e=="number"?e:null}function _(s,t){let e=Mt(s,t);return typeof e==
+"string"?e:""}var ie=s=>u.heads.map((t,e)=>M(s,e)),ws=()=>Object.keys(u.table??{}).filter(s=>E(s)?.values.some(t=>typeof t=="number"));function gs(s,t){let e=E(
+s)?.why??{};return Object.keys(e).find(n=>e[n].includes(u.heads[t]))??""}var q=s=>_("kind",s),ks=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),wt=s=>M(
+u.importance,s);function re(s){let t=u.importance?M(`${u.importance}_error`,s):null;return t===null?null:1.96*t}function At(s,[t,e]){let n=v[s],o=u.sites.length,
 i=(n.site+t+o)%o,r=u.sites[i].heads,l=t?Math.min(n.head,r-1):(n.head+e+r)%r;return K[i]+l}var ae={ArrowLeft:[0,-1],ArrowRight:[0,1],ArrowUp:[-1,0],ArrowDown:[1,
 0]};var le=()=>Object.fromEntries(new URLSearchParams(location.hash.slice(1)));function X(s,t){let e=Number(s);return s!==void 0&&s!==""&&Number.isInteger(e)&&e>=0&&
-e<t?e:null}function H(s){return`#${Object.entries({...le(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join(
-"&")}`}function S(s){location.hash=H(s)}function gt(s){history.replaceState(null,"",H(s))}function Et(s){let{site:t,number:e}=v[s],{stack:n,layer:o}=u.sites[t];
-return{stack:n||void 0,layer:String(o),head:String(e)}}var C=s=>H({view:void 0,kind:void 0,share:void 0,pick:void 0,second:void 0,...Et(s)}),ce={view:"heads",layer:void 0,
+e<t?e:null}function W(s){return`#${Object.entries({...le(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join(
+"&")}`}function S(s){location.hash=W(s)}function gt(s){history.replaceState(null,"",W(s))}function Et(s){let{site:t,number:e}=v[s],{stack:n,layer:o}=u.sites[t];
+return{stack:n||void 0,layer:String(o),head:String(e)}}var C=s=>W({view:void 0,kind:void 0,share:void 0,pick:void 0,second:void 0,...Et(s)}),ce={view:"heads",layer:void 0,
 head:void 0,second:void 0,row:void 0};function Bt(s){if(s.layer===void 0||s.head===void 0)return null;let t=v.findIndex(({site:e,number:n})=>{let{layer:o,stack:i}=u.
 sites[e];return String(o)===s.layer&&(i||"")===(s.stack||"")&&String(n)===s.head});return t<0?null:t}var bs=s=>s==null||Number.isNaN(s);function L(s,t=y.format.digits){let{missing:e,plain:n}=y.format;if(bs(s))return e;let o=Math.abs(s);return Number.isInteger(s)&&
 o<n[1]?String(s):o>=n[1]||o<n[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function x(s){let{missing:t,fraction_digits:e}=y.
 format;return bs(s)?t:s.toFixed(e)}var nt=(s,t=2)=>`${L(100*s,t)} %`;function Ut(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
-(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function M(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var I=s=>s?`${s[0].
+(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function T(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var I=s=>s?`${s[0].
 toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",G=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var Bn=16,D="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",qt=()=>window.devicePixelRatio||1;function Vt(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function z(s,t,e){let n=qt(),[o,i]=[Math.max(1,Math.round(t*n)),Math.max(1,Math.round(e*n))],r=Vt(s);return s.width===o&&
 s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=o,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(n,0,0,n,0,0),r}function Nt(s,t=160){
 let e=a("canvas",{class:"bar","aria-hidden":"true"}),n=z(e,t,10);for(let o=0;o<t;o+=1)n.fillStyle=s(o/(t-1)),n.fillRect(o,0,1,10);return e}function ot(s,t,e,n){
 s.save(),s.translate(e,n),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var It=()=>parseFloat(getComputedStyle(document.documentElement).fontSize)/Bn;var U={head:"From every token, a head looks at other tokens and takes information from them. A layer has several heads, and each looks at different tokens. L3H7\
- is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work side by side; the next layer reads what they wrote.",token:"A word o\
-r a piece of a word: the unit that the model reads.",parameters:"The numbers that training has set. M is a million.","kv heads":"Heads that have keys and values\
- of their own. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. E\
-ach row is a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger its w\
-eight.",switch:"Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. Heads of later layers read this o\
-utput, so their maps may change, too.",query:"The token that looks: a row of the map. Its weights sum to 1.",key:"A token that is looked at: a column of the map\
-.",shading:"Each box is coloured by the largest weight of its head from this token, on a square-root scale like the maps. The text is shaded by the mean over al\
-l heads, relative to its largest value.",weight:"How much a token takes from a token that it looks at, from 0 to 1. All weights from one token add up to 1. Colo\
-urs show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",kind:"What a head mostly does, such as looking at the p\
-revious token. A head has a kind only if its score is significantly above a threshold and above chance, measured over several documents; otherwise it is named b\
-y its leading share and the share's value.",shares:"A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of \
-it: spread + rest + position + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where t\
-heir intervals overlap or they differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Cl\
-ick a token to see its row.",score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The t\
-ick is the threshold, the line the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval,\
- the threshold and the score by chance.",importance:"How much worse the model gets without this head. The value after ± is half of the 95 % interval; a value be\
-low its ± may be zero.","most similar":"The head whose output is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The\
- two heads of each line are closest by the measure that is chosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered ke\
-rnel alignment: how similar the outputs of two heads are, up to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the le\
-ngth of the vector that its key adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","h\
-ide delimiters":"Leaves out special tokens such as [CLS] and [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the \
-map. Who looks at it is its column.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if i\
-t looks at one token only, larger if it looks at many.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token at a t\
-ime.",first:"The share of the weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"\
-The share of the weight on the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight on the to\
-ken itself.",same_token:"The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy \
-of the same token.",output_norm:"The length of the vector that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it mea\
-ns.",pairs:"The tokens that the head ties together most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back\
- on the left, ahead on the right.",group:"Heads that are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"\
-Removing heads from the model. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lo\
-st":"How much worse the model is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.",
-"can be pruned":"These heads can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which he\
-ads are removed first.","heads kept":"The number of heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Paramet\
-ers, arithmetic and memory of the attention layers alone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights o\
-f the attention layers.","cost: FLOPs, projections":"Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs\
-.","cost: FLOPs, attention":"Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The s\
-ame for pairs that the mask allows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they we\
-re stored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, F\
-LOPs per token":"Multiplications and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new \
-token: weights and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithm\
-etic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"\
+ is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work in parallel, and the next layer reads their output.",token:"A word o\
+r a piece of a word: the unit that the model reads.",parameters:"The values that training has set. M is a million, k a thousand.","kv heads":"Heads with keys an\
+d values. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. Each r\
+ow is a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger the weight\
+.",switch:"Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. Heads of later layers read this output\
+, so their maps may change, too.",query:"The token that looks: a row of the map. The weights of a row add up to 1.",key:"A token that a query looks at: a column\
+ of the map.",shading:"The colour of each box shows the largest weight of its head from this token, on a square-root scale like the maps. The shading of the tex\
+t shows the mean over all heads, relative to its largest value.",weight:"How much a token takes from a token that it looks at, from 0 to 1. All weights from one\
+ token add up to 1. Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",kind:"What a head mostly does, \
+such as looking at the previous token. A head has a kind only if its score is significantly above a threshold and above chance, measured over several documents.\
+ Otherwise its name is its leading share with the value of the share.",shares:"Five shares explain why a head looks where it looks; they add up to 1. Spread: it\
+ looks at many tokens equally. Rest: it looks at the first or at special tokens. Position: the distance decides. Word: the token that it looks at decides. Match\
+: both tokens decide. They are parts of log n, for texts of n tokens. Spread and rest lead only where they dominate. Two shares lead where their intervals overl\
+ap or they differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see i\
+ts row.",score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight on the tokens that define the kind. The tick is the thre\
+shold, the line the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold \
+and the score by chance.",importance:"How much worse the model is without this head. The value after ± is half of the 95 % interval; if the importance is below \
+it, it may be zero.","most similar":"The head with the most similar output, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"Each line is a pair of\
+ heads among the heads that are shown, by the chosen measure. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outpu\
+ts of two heads are, whatever their rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its ke\
+y adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Excludes spec\
+ial tokens such as [CLS] and [SEP]. The weights of the other tokens are scaled to add up to 1 again.",direction:"A row of the map shows where a token looks. A c\
+olumn shows who looks at the token.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if i\
+t looks at one token only, larger if it looks at many tokens.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token\
+ at a time.",first:"The share of the weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",
+previous:"The share of the weight on the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight\
+ on the token itself.",same_token:"The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an ear\
+lier copy of the same token.",output_norm:"The length of the head's output vector.",measures:"Values measured over the corpus. The “?” beside each says what it \
+means.",pairs:"The tokens that the head connects most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back o\
+n the left, ahead on the right.",group:"Heads that are, on average, more similar to each other than a threshold. One of them may replace the others.",pruning:"R\
+emoving heads from the model. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality los\
+t":"How much worse the model is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs if it has no vocabulary.","can\
+ be pruned":"These heads can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads \
+are removed first.","heads kept":"How many heads remain in the model: all of them on the left, none on the right.","attention costs":"Parameters, arithmetic and\
+ memory of the attention layers alone, for a text of the given length. They are computed from the sizes, not measured.","cost: parameters":"The weights of the a\
+ttention layers.","cost: FLOPs, projections":"Multiplications and additions that compute queries, keys and values of every token, and mix the heads' outputs.","\
+cost: FLOPs, attention":"Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same \
+for pairs that the mask allows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were s\
+tored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs\
+ per token":"Multiplications and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory read for one new token: weigh\
+ts and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when the model reads a whole text at once. Above about 100, arit\
+hmetic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"\
 The length of text above which comparing tokens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the \
 mask allows.","as computed":"The left side of the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"\
-A claim about multi-head attention from a paper or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides wer\
-e computed on this model."};var kt=a("div",{id:"definition",role:"note",hidden:!0}),bt=null;function Kt(){bt?.setAttribute("aria-expanded","false"),bt=null,kt.hidden=!0}function Un(s,t,e){
+A claim about multi-head attention from a paper or a textbook. It can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were\
+ computed on this model."};var kt=a("div",{id:"definition",role:"note",hidden:!0}),bt=null;function Kt(){bt?.setAttribute("aria-expanded","false"),bt=null,kt.hidden=!0}function Un(s,t,e){
 Kt(),bt=s,s.setAttribute("aria-expanded","true"),kt.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(kt),kt.hidden=!1;let n=s.getBoundingClientRect(),
 {width:o,height:i}=kt.getBoundingClientRect(),r=Math.max(8,Math.min(n.left-12,document.documentElement.clientWidth-o-8)),l=n.bottom+6+i<=window.innerHeight||n.top<
 i+6;kt.style.left=`${r+window.scrollX}px`,kt.style.top=`${(l?n.bottom+6:n.top-i-6)+window.scrollY}px`,et(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{
@@ -92,19 +93,19 @@ Boolean).join(" "))}var he=s=>w(s,Gt(s)),qe=s=>Object.hasOwn(u.kind_texts,s)?u.k
 join(" ")}var Ne=20,ys=.4,de=2*Math.PI;function xs(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=y.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,i+r/2,h,
 0,de),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function Vn(s,{color:t},e,n,o){let i=vs(o);s.fillStyle=t,s.fillRect(
 e+i,n+i,o-2*i,o-2*i)}function Kn(s,t,e,n,o){t.parts?o<Ne?Yn(s,t,e,n,o):Gn(s,t,e,n,o):xs(s,{...t,size:.2},e,n,o)}function Gn(s,{parts:t=[],leading:e=[],size:n=1,
-hollow:o},i,r,l){let{size:[c,h],hole:d,centre:p}=y.ring,m=l/2*(c+(h-c)*n),[f,g]=[i+l/2,r+l/2],b=(F,tt,V)=>{s.beginPath(),s.arc(f,g,F,de*(tt-.25),de*(V-.25))},O=m*
-(1-d),A=.6/(de*(m-O/2)),k=0;s.lineWidth=O,t.forEach((F,tt)=>{let V=k+F,rt=F>3*A&&F<1?A:0;s.strokeStyle=y.shares[tt].colour,b(m-O/2,k+rt,V-rt),F>0&&s.stroke(),k=
-V}),s.lineWidth=Math.max(1.2,m/9);let R=m*p-(o?s.lineWidth/2:0);e.forEach(({colour:F},tt)=>{s.strokeStyle=s.fillStyle=F;let[V,rt]=[.5+tt/e.length,.5+(tt+1)/e.length];
+hollow:o},i,r,l){let{size:[c,h],hole:d,centre:p}=y.ring,m=l/2*(c+(h-c)*n),[f,g]=[i+l/2,r+l/2],b=(H,tt,V)=>{s.beginPath(),s.arc(f,g,H,de*(tt-.25),de*(V-.25))},O=m*
+(1-d),A=.6/(de*(m-O/2)),k=0;s.lineWidth=O,t.forEach((H,tt)=>{let V=k+H,rt=H>3*A&&H<1?A:0;s.strokeStyle=y.shares[tt].colour,b(m-O/2,k+rt,V-rt),H>0&&s.stroke(),k=
+V}),s.lineWidth=Math.max(1.2,m/9);let R=m*p-(o?s.lineWidth/2:0);e.forEach(({colour:H},tt)=>{s.strokeStyle=s.fillStyle=H;let[V,rt]=[.5+tt/e.length,.5+(tt+1)/e.length];
 b(R,V,rt),o?s.stroke():s.fill()})}function Yn(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=vs(r),c=r-2*l,h=Math.max(1,r/8),d=y.shares.map(({name:f})=>f),p=e.
 reduce((f,{name:g})=>f+t[d.indexOf(g)],0),m=s.globalAlpha;s.globalAlpha=m*(ys+(1-ys)*Math.sqrt(Math.max(0,Math.min(1,p)))),s.lineWidth=h,e.forEach(({colour:f},g)=>{
 let b=c/e.length,[O,A]=[o+l+g*b,i+l];s.strokeStyle=s.fillStyle=f,n?s.strokeRect(O+h/2,A+h/2,b-h,c-h):s.fillRect(O,A,b,c)}),s.globalAlpha=m}var vs=s=>s>12?1.5:.5,
 $s={dot:xs,square:Vn,shares:Kn};var Ot=256;function yt(s){let{kinds:t,no_value:e}=y;return Object.hasOwn(t,s)?t[s]:Z(s)[0]?.colour??e}function pe(s){let[t,e]=Z(s);return e?`linear-gradient(90d\
 eg, ${t.colour} 50%, ${e.colour} 50%)`:yt(s)}var Re=s=>y.lines[s%y.lines.length],Qn=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Jn(s){let t=s.map(Qn),
 e=new Uint8Array(3*Ot);for(let n=0;n<Ot;n+=1){let o=n/(Ot-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<3;r+=1)e[3*n+r]=Math.round(t[i][r]+
-(o-i)*(t[i+1][r]-t[i][r]))}return e}var Ss=new Map;function Ms(s){let t=Ss.get(s);return t||(t=Jn(y.ramps[s]),Ss.set(s,t)),t}var Pe=()=>document.documentElement.
-dataset.theme==="dark"?"weight-dark":"weight";function ct(s,t){let e=Ms(s),n=3*Math.max(0,Math.min(Ot-1,Math.round(t*(Ot-1))));return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var Ie=new Map,ue=null;function $(s){let t=Ie.
-get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Ie.set(s,t)),t}function Ts(){if(!ue){let s=Ms(Pe()),t=new Uint8Array(
-4*Ot).fill(255);for(let e=0;e<Ot;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);ue=new Uint32Array(t.buffer)}return ue}function As(){ue=null,Ie.clear()}function ht(s){if(!_("leading",s))return null;let t=y.shares.map(({name:e})=>T(e,s));return t.includes(null)?null:t}var Yt=()=>u.heads.some((s,t)=>ht(t)!==null),
+(o-i)*(t[i+1][r]-t[i][r]))}return e}var Ss=new Map;function Ts(s){let t=Ss.get(s);return t||(t=Jn(y.ramps[s]),Ss.set(s,t)),t}var Pe=()=>document.documentElement.
+dataset.theme==="dark"?"weight-dark":"weight";function ct(s,t){let e=Ts(s),n=3*Math.max(0,Math.min(Ot-1,Math.round(t*(Ot-1))));return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var Ie=new Map,ue=null;function $(s){let t=Ie.
+get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Ie.set(s,t)),t}function Ms(){if(!ue){let s=Ts(Pe()),t=new Uint8Array(
+4*Ot).fill(255);for(let e=0;e<Ot;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);ue=new Uint32Array(t.buffer)}return ue}function As(){ue=null,Ie.clear()}function ht(s){if(!_("leading",s))return null;let t=y.shares.map(({name:e})=>M(e,s));return t.includes(null)?null:t}var Yt=()=>u.heads.some((s,t)=>ht(t)!==null),
 dt=s=>Z(_("leading",s)),me="two shares are about as large as each other";function fe(s){let t=dt(s);return t.length>1?y.two_lead:t[0]?.name??""}function Es(s){let t=dt(
 s).map(({one:e})=>e);return t.length?`This head ${t.join("; it also ")}.`:""}var Xn=62,Zn=40,Os=46,to=5;function eo(s,t){if(s==="shares"||s==="kind"){let r=u.heads.map((h,d)=>wt(d)),[,l]=Cs(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
 hares"?"shares":"dot",color:yt(q(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:st.has(u.heads[h]),faded:!t(h),parts:ht(h)??void 0,leading:dt(h)})}let e=ie(
@@ -128,16 +129,16 @@ nk"),l.lineWidth=1.5,l.strokeRect(f+.75,g+.75,this.side-1.5,this.side-1.5))})}dr
 fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",i+Math.min(e,this.box.clientWidth-i)/2,8*o),ot(t,"layer",8*o,r+n/2),t.font=`${11*
 o}px ${D}`,t.fillStyle=$("--dim");let l=Math.max(1,Math.ceil(18*o/this.side));for(let h=0;h<this.columns;h+=l)t.fillText(String(h),i+(h+.5)*this.side,r-11*o);t.
 textAlign="right";let c=u.sites.length>40||this.side<14*o;u.sites.forEach(({label:h,layer:d},p)=>{if(p%l)return;let m=c?String(d):h.replace(/^(enc|dec)oder\./,"\
-$1.");t.fillText(m,i-8*o,r+(p+.5)*this.side)})}};function ge(s,t){let e=[u.heads[s]];if(E("kind")){let r=T("kind_score",s),l=lt(q(s))===q(s);e.push(`${Y(s)}${r===
+$1.");t.fillText(m,i-8*o,r+(p+.5)*this.side)})}};function ge(s,t){let e=[u.heads[s]];if(E("kind")){let r=M("kind_score",s),l=lt(q(s))===q(s);e.push(`${Y(s)}${r===
 null||!l?"":` ${x(r)}`}`)}let n=ht(s);n&&e.push(y.shares.map(({name:r},l)=>`${r} ${x(n[l])}`).join(", ")),u.importance&&e.push(`importance ${L(wt(s),2)}`);let o=_(
-"most_similar",s);o&&e.push(`most similar ${o} ${x(T("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===u.importance?null:E(t);return t&&i&&e.push(`${t}\
- ${L(T(t,s))}`),st.has(u.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Y=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),Ls=s=>qe(q(s))||Es(s);function so({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[d,p,m,f]=[0,0,0,0];for(let g=l,b=h*e;g<c;g+=1,b+=1){let O=s[g];d+=O*t[b],p+=O*t[b+
+"most_similar",s);o&&e.push(`most similar ${o} ${x(M("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===u.importance?null:E(t);return t&&i&&e.push(`${t}\
+ ${L(M(t,s))}`),st.has(u.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Y=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),Ls=s=>qe(q(s))||Es(s);function so({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[d,p,m,f]=[0,0,0,0];for(let g=l,b=h*e;g<c;g+=1,b+=1){let O=s[g];d+=O*t[b],p+=O*t[b+
 e],m+=O*t[b+2*e],f+=O*t[b+3*e]}r[h]=d,r[h+1]=p,r[h+2]=m,r[h+3]=f}for(;h<i;h+=1){let d=0;for(let p=l,m=h*e;p<c;p+=1,m+=1)d+=s[p]*t[m];r[h]=d}}function qs(s,t,e){
 let{bias:n,softcap:o,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),so(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let p=r;p<l;p+=1)o!==void 0&&
 (e[p]=o*Math.tanh(e[p]/o)),n&&(e[p]+=n[p+c]),e[p]>h&&(h=e[p]);let d=i===void 0?0:Math.exp(i-h);for(let p=r;p<l;p+=1)e[p]=Math.exp(e[p]-h),d+=e[p];for(let p=r;p<
 l;p+=1)e[p]/=d;return e}var no=40,oo=()=>new Promise(s=>setTimeout(s)),je=s=>255*Math.sqrt(s)+.5,ut=class s{constructor(t,e,n){this.name=t,this.queries=n.queries,this.keys=n.keys,this.
 rows=e.sequences[n.rows],this.columns=e.sequences[n.columns],this.square=n.rows===n.columns,this.coded=null,this.qk=null,this.norms=null,this.completing=null}static async read(t,e,n,o,i){
-let r=new s(t,e,n);return o.map!==void 0?r.coded=await Mt(o.map):r.qk=await io(o),n.norms!==null&&(r.norms=ft(await Mt(n.norms)).subarray(i*n.keys,(i+1)*n.keys)),
+let r=new s(t,e,n);return o.map!==void 0?r.coded=await Tt(o.map):r.qk=await io(o),n.norms!==null&&(r.norms=ft(await Tt(n.norms)).subarray(i*n.keys,(i+1)*n.keys)),
 r}static fromWeights(t,e,n){let o=e.shown.length,i={label:"",queries:o,keys:o,rows:0,columns:0,norms:null,heads:[]};return s.fromCodes(t,{sequences:[e]},i,Uint8Array.
 from(n,je))}static fromCodes(t,e,n,o){let i=new s(t,e,n);return i.coded=o,i}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){
 if(this.coded)return;let t=new Uint8Array(this.queries*this.keys),e=performance.now();for(let n=0;n<this.queries;n+=1){let o=this.row(n);for(let i=0,r=n*this.keys;i<
@@ -149,12 +150,12 @@ min(t,this.queries),n=new Uint8Array(e*this.keys);for(let o=0;o<e;o+=1){let i=th
 keys+r]=je(i[r])}return{coded:n,queries:e,keys:this.keys}}reweighted(t,e){let n=t?this.norms:null,o=e&&this.columns.special.some(Boolean);if(!n&&!o)return this;
 let i=new Float32Array(this.keys).fill(1);for(let l=0;l<this.keys;l+=1)n&&(i[l]=n[l]),o&&this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=
 l=>ro(this.row(l),i),this.coded&&(r.coded=ao(this.coded,this.queries,this.keys,i)),r}};async function io(s){let{q:t,k:e,first:n,end:o,dim:i}=s,r=await Promise.all(
-[t,e,n,o].map(Mt)),l=s.wide?ft:ps;return{q:l(r[0]),k:l(r[1]),first:Ce(r[2]),end:Ce(r[3]),dim:i,bias:s.bias===void 0?null:ft(await Mt(s.bias)),softcap:s.softcap,
+[t,e,n,o].map(Tt)),l=s.wide?ft:ps;return{q:l(r[0]),k:l(r[1]),first:Ce(r[2]),end:Ce(r[3]),dim:i,bias:s.bias===void 0?null:ft(await Tt(s.bias)),softcap:s.softcap,
 sink:s.sink}}function ro(s,t){let e=0;for(let n=0;n<s.length;n+=1)s[n]*=t[n],e+=s[n];if(e>0)for(let n=0;n<s.length;n+=1)s[n]/=e;return s}function ao(s,t,e,n){let o=new Uint8Array(
 s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+c]**2*n[c];if(l!==0)for(let c=0;c<e;c+=1)o[r+c]=Math.round(s[r+c]*Math.sqrt(n[c]/l*255*
 255))}return o}function ke(s){P("trouble").textContent=s,P("trouble").hidden=!s}async function Ns(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw Qt(e)||
-ke("The server does not answer. Is multihead serve still running?"),e}}async function We(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o=await Ns(`${s}\
-?${new URLSearchParams(n)}`,{signal:e});if(!o.ok){let i=await o.text();throw ke(i),new Error(i)}return ke(""),o}async function Ct(s,t,e){let n=await We(s,t,e);return new Uint8Array(
+ke("The server does not answer. Is multihead serve still running?"),e}}async function Fe(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o=await Ns(`${s}\
+?${new URLSearchParams(n)}`,{signal:e});if(!o.ok){let i=await o.text();throw ke(i),new Error(i)}return ke(""),o}async function Ct(s,t,e){let n=await Fe(s,t,e);return new Uint8Array(
 await n.arrayBuffer())}var Qt=s=>s instanceof DOMException&&s.name==="AbortError";async function Is(s){let t={"Content-Type":"application/json"},e=await fetch("\
 text",{method:"POST",body:JSON.stringify(s),headers:t});if(!e.ok)throw new Error(await e.text());return e.json()}async function Rs(s,t){let e={"Content-Type":"a\
 pplication/json"},n=await Ns("switches",{method:"POST",body:JSON.stringify(s),headers:e,signal:t});if(!n.ok)throw new Error(await n.text());return ke(""),n.json()}var Ps=4096,lo=256,co=120,j=class s extends ut{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
@@ -169,29 +170,29 @@ this.overview)}async fetchPicture(t,e,n){this.controller=new AbortController;try
 key:e,part:t,coded:o,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,n()}catch(o){this.asking===
 e&&(this.asking=null),Qt(o)||et(String(o))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,n]=[Math.min(t,this.
 keys),Math.min(t,this.queries)],o={x:0,y:0,w:this.keys,h:this.queries,width:e,height:n,thin:1};return{coded:await Ct("map",{...this.where,...o}),keys:e,queries:n}}};
-function _s({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var ho=96e6,uo=2048,Rt=new Map,Fe=new Map;async function Lt(s,t){let e=`${s} ${t}`,n=Rt.get(e);if(n)return He(e,n),n;let o=v[t],i=o&&u.texts[s]?.layers[o.site],
-r=i?.heads[o.head];if(!i||!r)return null;let l=Fe.get(e);l||(l=r.served?po(s,t):ut.read(u.heads[t],u.texts[s],i,r,o.head),Fe.set(e,l));try{let c=await l;return He(
-e,c),c}finally{Fe.delete(e)}}async function pt(s,t){let e=await Lt(s,t);return e&&!e.coded&&(await e.complete(),He(`${s} ${t}`,e)),e}function He(s,t){Rt.delete(
+function _s({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var ho=96e6,uo=2048,Rt=new Map,He=new Map;async function Lt(s,t){let e=`${s} ${t}`,n=Rt.get(e);if(n)return We(e,n),n;let o=v[t],i=o&&u.texts[s]?.layers[o.site],
+r=i?.heads[o.head];if(!i||!r)return null;let l=He.get(e);l||(l=r.served?po(s,t):ut.read(u.heads[t],u.texts[s],i,r,o.head),He.set(e,l));try{let c=await l;return We(
+e,c),c}finally{He.delete(e)}}async function pt(s,t){let e=await Lt(s,t);return e&&!e.coded&&(await e.complete(),We(`${s} ${t}`,e)),e}function We(s,t){Rt.delete(
 s),Rt.set(s,t);let e=0;for(let n of Rt.values())e+=n.bytes;for(let[n,o]of Rt){if(e<=ho||n===s)break;Rt.delete(n),e-=o.bytes}}async function po(s,t){let e=u.texts[s],
 n=v[t],o=e.layers[n.site],i={text:s,layer:o.label,head:n.head},{queries:r,keys:l}=o;if(Math.max(r,l)>uo)return new j(u.heads[t],e,o,i);let c=new ut(u.heads[t],e,
 o),h={x:0,y:0,w:l,h:r,width:l,height:r},[d,p]=await Promise.all([Ct("map",{...i,...h}),Ct("norms",i)]);return c.coded=d,c.norms=ft(p),c}async function xt(s,t,e){
 return s instanceof j?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function js(s,t,e,n){let o=new Int32Array(n+1);for(let i=0;i<=n;i+=1)o[i]=Math.min(e,Math.floor(s+i/n*t+1e-9));return o}function De({coded:s,keys:t,queries:e},n,o,i){
-let r=Ts(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=js(n.x,n.w,t,o),d=js(n.y,n.h,e,i),p=new Uint8Array(o),m=-1;for(let f=0;f<i;f+=1){let[g,b]=[d[f],
-Math.max(d[f]+1,d[f+1])],O=g===m&&b===g+1,A=f*o;if(O){c.copyWithin(A,A-o,A);continue}p.fill(0);for(let k=g;k<b&&k<e;k+=1)for(let R=0,F=k*t;R<o;R+=1){let tt=Math.
-min(t,Math.max(h[R]+1,h[R+1])),V=p[R];for(let rt=h[R];rt<tt;rt+=1)s[F+rt]>V&&(V=s[F+rt]);p[R]=V}m=b===g+1?g:-1;for(let k=0;k<o;k+=1)c[A+k]=r[p[k]]}return l}async function Ws(s,t){
+let r=Ms(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=js(n.x,n.w,t,o),d=js(n.y,n.h,e,i),p=new Uint8Array(o),m=-1;for(let f=0;f<i;f+=1){let[g,b]=[d[f],
+Math.max(d[f]+1,d[f+1])],O=g===m&&b===g+1,A=f*o;if(O){c.copyWithin(A,A-o,A);continue}p.fill(0);for(let k=g;k<b&&k<e;k+=1)for(let R=0,H=k*t;R<o;R+=1){let tt=Math.
+min(t,Math.max(h[R]+1,h[R+1])),V=p[R];for(let rt=h[R];rt<tt;rt+=1)s[H+rt]>V&&(V=s[H+rt]);p[R]=V}m=b===g+1?g:-1;for(let k=0;k<o;k+=1)c[A+k]=r[p[k]]}return l}async function Fs(s,t){
 let e=a("canvas",{class:"thumb","aria-hidden":"true"});z(e,t,t);let n=Math.round(t*qt()),o=await s.preview(n),i={x:0,y:0,w:o.keys,h:o.queries};return Vt(e).putImageData(
-De(o,i,n,n),0,0),e}var ze=s=>s.reduce((t,e)=>e>t?e:t,0),Jt=56;function Fs(s,t,{left:e,width:n,window:o}){let i=z(s,e+n,Jt),r=Math.max(1e-9,ze(t)),l=n/o.w;i.fillStyle=
+De(o,i,n,n),0,0),e}var ze=s=>s.reduce((t,e)=>e>t?e:t,0),Jt=56;function Hs(s,t,{left:e,width:n,window:o}){let i=z(s,e+n,Jt),r=Math.max(1e-9,ze(t)),l=n/o.w;i.fillStyle=
 $("--dim"),i.font=`11px ${D}`,i.textAlign="right",i.textBaseline="top",i.fillText(x(r),e-6,2),i.textBaseline="bottom",i.fillText("0",e-6,Jt-2),i.fillStyle=$("--\
 line"),i.fillRect(e,Jt-1,n,1),i.fillStyle=$("--accent");let c=Math.min(t.length,o.x+o.w);for(let h=Math.floor(o.x);h<c;h+=1){let d=t[h]/r*(Jt-8),p=e+(h-o.x)*l;p+
 l<=e||d<=.2||i.fillRect(Math.max(e,p),Jt-1-d,Math.max(1,l-(l>4?1:0)),d)}}var mo=5,fo=.04,Pt=2e3,mt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
-this.painted=[null,null],this.arcs=W("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":o}),this.part=t.shown.length>Pt?a("\
-p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Hs(c);
+this.painted=[null,null],this.arcs=F("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":o}),this.part=t.shown.length>Pt?a("\
+p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Ws(c);
 h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",n),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
 onKey(r,n))}fill(t){let{shown:e,special:n,joined_to_previous:o}=this.sequence,i=Math.min(Pt,e.length-t);if(this.from=t,this.spans=Array.from({length:i},(c,h)=>{
-let d=e[t+h],p=d.length>40?M(d,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,M(d,40))}),
+let d=e[t+h],p=d.length>40?T(d,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,T(d,40))}),
 this.shades=new Int8Array(i),this.marked=null,this.text.replaceChildren(...this.spans.flatMap((c,h)=>[o[t+h]&&h?"":" ",c])),!this.part)return;let r=(c,h)=>{let d=c<
 0||c>=e.length;return a("button",{type:"button",disabled:d,onclick:()=>this.showFrom(c)},h)},l=`tokens ${t} to ${t+i-1} of ${e.length}`;this.part.replaceChildren(
-r(t-Pt,"earlier"),l,r(t+Pt,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=Hs(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
+r(t-Pt,"earlier"),l,r(t+Pt,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=Ws(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
 key];if(o===void 0)return;if(t.preventDefault(),t.stopPropagation(),o===0){e(n);return}let i=this.spans[n-this.from+o];i&&(this.spans[n-this.from].tabIndex=-1,i.
 tabIndex=0,i.focus())}paint(t,e){this.painted=[t,e],this.part&&e!==null&&!this.spanOf(e)&&this.fill(Math.floor(e/Pt)*Pt),this.draw()}spanOf(t){return this.spans[t-
 this.from]}draw(){let[t,e]=this.painted,n=t?Math.max(1e-9,ze(t)):1;this.spans.forEach((o,i)=>{let r=t?t[this.from+i]:0,l=r>.001||r>0&&this.part?Math.sqrt(r/n):0,
@@ -199,91 +200,92 @@ c=l>.02?Math.round(72*l):0;c!==this.shades[i]&&(this.shades[i]=c,o.style.backgro
 c>0?"var(--ink)":"")}),this.marked?.classList.remove("from"),this.marked=e===null?null:this.spanOf(e)??null,this.marked?.classList.add("from"),this.arcs.replaceChildren(),
 t&&e!==null&&this.marked&&this.drawArcs(t,e,this.marked)}drawArcs(t,e,n){let o=this.box.getBoundingClientRect(),i=l=>{let c=l.getBoundingClientRect();return[c.left+
 c.width/2-o.left,c.top-o.top]},r=i(n);for(let l of Xt(t,mo,fo,c=>c!==e&&this.spanOf(c)!==void 0)){let c=i(this.spanOf(l)),h=Math.min(r[1],c[1])-Math.min(34,8+Math.
-abs(c[0]-r[0])/9),d=W("path",{d:`M${r} C${r[0]},${h} ${c[0]},${h} ${c}`,fill:"none","stroke-width":(.8+3*Math.sqrt(t[l])).toFixed(2),"stroke-opacity":(.35+.6*t[l]).
-toFixed(2)});this.arcs.append(d)}}};function Hs(s){let t=ne(s,".token");return t?Number(t.dataset.i):null}function Xt(s,t,e,n=()=>!0){let o=[];for(let i=0;i<s.length;i+=
+abs(c[0]-r[0])/9),d=F("path",{d:`M${r} C${r[0]},${h} ${c[0]},${h} ${c}`,fill:"none","stroke-width":(.8+3*Math.sqrt(t[l])).toFixed(2),"stroke-opacity":(.35+.6*t[l]).
+toFixed(2)});this.arcs.append(d)}}};function Ws(s){let t=ne(s,".token");return t?Number(t.dataset.i):null}function Xt(s,t,e,n=()=>!0){let o=[];for(let i=0;i<s.length;i+=
 1)s[i]>=e&&n(i)&&o.push(i);return o.sort((i,r)=>s[r]-s[i]).slice(0,t)}var wo=3,go=3,Be=24,ko=.02,be=class{constructor(){this.list=a("ol");let t=B("Three rows of this text","example rows");this.element=a("section",{class:"pairs row\
-s"},t,this.list)}async show(t){let e;if(t instanceof j){let l=await We("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=yo(t);let n=new Set,
+s"},t,this.list)}async show(t){let e;if(t instanceof j){let l=await Fe("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=yo(t);let n=new Set,
 o=l=>n.size<n.add(t.rows.shown[l]).size,i=e.map(([,l])=>l).filter(o).slice(0,wo),r=await Promise.all(i.map(l=>xt(t,!0,l))).catch(()=>null);r&&this.list.replaceChildren(
-...i.map((l,c)=>bo(t,l,r[c])))}};function bo(s,t,e){let n=l=>a("span",{class:"word"},M(l,14)),o=Xt(e,go,ko).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
-l",{},x(e[l])))),i=H({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},o))}
+...i.map((l,c)=>bo(t,l,r[c])))}};function bo(s,t,e){let n=l=>a("span",{class:"word"},T(l,14)),o=Xt(e,go,ko).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
+l",{},x(e[l])))),i=W({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},o))}
 function yo({coded:s,keys:t,queries:e,square:n,rows:o,columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!o.special[c])for(let h=0,d=c*t;h<t;h+=1)s[d+h]<=l||i.
-special[h]||n&&c===h||(r.push([s[d+h],c,h]),r.sort((p,m)=>m[0]-p[0]),r.length>Be&&r.pop(),r.length===Be&&(l=r[Be-1][0]));return r.map(([c,h,d])=>[(c/255)**2,h,d])}var Ds=new Map;async function ye(s){let t=Ds.get(s.name);t||(t=Mt(s.line),Ds.set(s.name,t));let e=await t,n=u.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
+special[h]||n&&c===h||(r.push([s[d+h],c,h]),r.sort((p,m)=>m[0]-p[0]),r.length>Be&&r.pop(),r.length===Be&&(l=r[Be-1][0]));return r.map(([c,h,d])=>[(c/255)**2,h,d])}var Ds=new Map;async function ye(s){let t=Ds.get(s.name);t||(t=Tt(s.line),Ds.set(s.name,t));let e=await t,n=u.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
 return r===255?NaN:s.low+r/254*(1-s.low)}}var zs={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},vt=({name:s})=>Object.hasOwn(
-zs,s)?zs[s]:s,Bs={correlation:"Do two heads write the same vectors?",cka:"Do two heads write the same, up to a rotation?",attention:"Do two heads look at the sa\
-me tokens?",write:"Do two heads write into the same directions, by their weights?",read:"Do two heads read from the same directions, by their weights?"},Ue=({name:s})=>Object.
-hasOwn(Bs,s)?Bs[s]:s,xe=s=>`${Ue(s)} ${I(s.meaning)}`,Zt=s=>s.name==="attention";function Us(s,t,e,n){let o=Zt(s)?1:-1,i=[];return e.forEach((r,l)=>{for(let c of e.
-slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(0,n)}var Vs={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},xo=4,te=class{constructor(t,e=!1){this.rows=new be;let n=`Numbers of ${u.heads[t]}`,o=u.
+zs,s)?zs[s]:s,Bs={correlation:"Do two heads have the same output?",cka:"Do two heads have the same output, apart from a rotation?",attention:"Do two heads look \
+at the same tokens?",write:"Do the output matrices of two heads write into the same directions?",read:"Do the input matrices of two heads read the same directio\
+ns?"},Ue=({name:s})=>Object.hasOwn(Bs,s)?Bs[s]:s,xe=s=>`${Ue(s)} ${I(s.meaning)}`,Zt=s=>s.name==="attention";function Us(s,t,e,n){let o=Zt(s)?1:-1,i=[];return e.
+forEach((r,l)=>{for(let c of e.slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(
+0,n)}var Vs={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},xo=4,te=class{constructor(t,e=!1){this.rows=new be;let n=`Numbers of ${u.heads[t]}`,o=u.
 texts.length?this.rows.element:null,i=[vo(t),$o(t),o,Ao(t),Oo(t),qo(t),Co(t),Ro(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function vo(s){
-let t=ht(s);if(!t)return null;let e=dt(s),n=y.shares.map((i,r)=>{let[l,c]=[T(`${i.name}_low`,s),T(`${i.name}_high`,s)],h=w(i.name,I(i.meaning)),d=a(e.includes(i)?
-"b":"span",{},i.name," ",h);return Gs(d,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"Parts of log n; the lines are 95 % inter\
-vals.");return a("section",{class:"shares"},B("What decides where it looks","shares"),n,o)}function $o(s){if(!E("kind"))return null;let t=q(s),e=u.why?.[u.heads[s]],
-n=Object.keys(u.kinds).map(h=>({name:h,score:T(`kind:${h}`,s)})).sort((h,d)=>(d.score??0)-(h.score??0)),i=[...[t,...["second","third"].map(h=>Ks(_(h,s)))].flatMap(
-h=>n.filter(d=>d.name===h)),...n],r=[...new Set(i)].slice(0,xo).map(({name:h,score:d})=>d===null?null:To(s,h,d,h===t)),l=e?`${U.evidence} Here: ${e}.`:U.evidence,
-c=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));return a("section",{},B("Kind"),a("p",{},a("b",{},Y(s))),a("p",{class:"dim"},`${So(s)}\
- `,w("evidence",l)),a("div",{class:"scores"},r,c),Mo(s))}var Ks=s=>s.split(" ")[0];function So(s){let t=q(s);if(Object.hasOwn(u.kinds,t)){let[h,d]=["kind_score",
-"kind_control"].map(m=>x(T(m,s))),{threshold:p}=u.kinds[t];return`Its score is ${h}: clearly above the threshold (${p}) and above chance (${d}).`}let e=_("secon\
-d",s);if(!e)return"No kind could be measured.";let{threshold:n,shares:o}=u.kinds[Ks(e)],i=T("second_score",s)??0,r=dt(s).map(({name:h})=>h),l=!r.length||r.some(
-h=>o.includes(h)),c=i>n&&!l?`A head is named after this kind only if ${o.join(" or ")} leads.`:`For this name, its 95 % interval would have to be above ${n} an\
-d above chance.`;return`The closest kind is ${e}, with a score of ${x(i)}. ${c}`}function Mo(s){let t={position:"positions, not words",content:"words, not posit\
-ions",both:"positions and words"},e=_("driven",s);if(!Object.hasOwn(t,e))return null;let n=T("driven_score",s),o=`Tokens were shuffled. The value is the overlap\
- of the maps at the same positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${x(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w("follo\
-ws",o))}function To(s,t,e,n){let{threshold:o}=u.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(d=>n?T(d,s):null),c=`${t} ${x(e)}, threshold ${o}`,
+let t=ht(s);if(!t)return null;let e=dt(s),n=y.shares.map((i,r)=>{let[l,c]=[M(`${i.name}_low`,s),M(`${i.name}_high`,s)],h=w(i.name,I(i.meaning)),d=a(e.includes(i)?
+"b":"span",{},i.name," ",h);return Gs(d,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"The five add up to 1; the lines are 95 %\
+ intervals.");return a("section",{class:"shares"},B("What decides where it looks","shares"),n,o)}function $o(s){if(!E("kind"))return null;let t=q(s),e=u.why?.[u.
+heads[s]],n=Object.keys(u.kinds).map(h=>({name:h,score:M(`kind:${h}`,s)})).sort((h,d)=>(d.score??0)-(h.score??0)),i=[...[t,...["second","third"].map(h=>Ks(_(h,s)))].
+flatMap(h=>n.filter(d=>d.name===h)),...n],r=[...new Set(i)].slice(0,xo).map(({name:h,score:d})=>d===null?null:Mo(s,h,d,h===t)),l=e?`${U.evidence} Here: ${e}.`:U.
+evidence,c=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));return a("section",{},B("Kind"),a("p",{},a("b",{},Y(s))),a("p",{class:"dim"},
+`${So(s)} `,w("evidence",l)),a("div",{class:"scores"},r,c),To(s))}var Ks=s=>s.split(" ")[0];function So(s){let t=q(s);if(Object.hasOwn(u.kinds,t)){let[h,d]=["ki\
+nd_score","kind_control"].map(m=>x(M(m,s))),{threshold:p}=u.kinds[t];return`Its score is ${h}: clearly above the threshold (${p}) and above chance (${d}).`}let e=_(
+"second",s);if(!e)return"No kind could be measured.";let{threshold:n,shares:o}=u.kinds[Ks(e)],i=M("second_score",s)??0,r=dt(s).map(({name:h})=>h),l=!r.length||r.
+some(h=>o.includes(h)),c=i>n&&!l?`A head is named after this kind only if ${o.join(" or ")} leads.`:`The 95 % interval of this kind must be above ${n} and abov\
+e chance.`;return`The closest kind is ${e}, with a score of ${x(i)}. ${c}`}function To(s){let t={position:"positions, not words",content:"words, not positions",
+both:"positions and words"},e=_("driven",s);if(!Object.hasOwn(t,e))return null;let n=M("driven_score",s),o=`The tokens of a text are shuffled, and both maps com\
+pared: the overlap at the same positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${x(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w(
+"follows",o))}function Mo(s,t,e,n){let{threshold:o}=u.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(d=>n?M(d,s):null),c=`${t} ${x(e)}, threshold ${o}`,
 h=a("span",{},t," ",he(t));return Gs(h,{label:c,value:e,color:yt(t),threshold:o,chance:i,low:r,high:l})}function Gs(s,{label:t,value:e,color:n,threshold:o,chance:i=null,
-low:r,high:l}){let c=d=>`${(100*Math.max(0,Math.min(1,d))).toFixed(1)}%`,h=W("svg",{class:"score",role:"img","aria-label":t});return h.append(W("rect",{x:0,y:5,
-width:"100%",height:6,class:"track",rx:3}),W("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:n})),o!==void 0&&h.append(W("rect",{x:c(o),y:1,width:1.5,height:14,class:"\
-tick"})),r!==null&&l!==null&&h.append(W("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(W("circle",{cx:c(i),cy:8,r:3,class:"chance"})),a("d\
-iv",{class:"scoreline"},s,h,a("span",{class:"value"},x(e)))}function Ao(s){if(!u.importance)return null;let t=T("rank",s),e=re(s),n=e===null?"":` ± ${L(e,1)}`,
+low:r,high:l}){let c=d=>`${(100*Math.max(0,Math.min(1,d))).toFixed(1)}%`,h=F("svg",{class:"score",role:"img","aria-label":t});return h.append(F("rect",{x:0,y:5,
+width:"100%",height:6,class:"track",rx:3}),F("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:n})),o!==void 0&&h.append(F("rect",{x:c(o),y:1,width:1.5,height:14,class:"\
+tick"})),r!==null&&l!==null&&h.append(F("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(F("circle",{cx:c(i),cy:8,r:3,class:"chance"})),a("d\
+iv",{class:"scoreline"},s,h,a("span",{class:"value"},x(e)))}function Ao(s){if(!u.importance)return null;let t=M("rank",s),e=re(s),n=e===null?"":` ± ${L(e,1)}`,
 o=t===null?"":`, rank ${t} of ${u.heads.length}`,i=`${I(E(u.importance)?.meaning??"")} ${I(u.corpus.loss??"")}`.trim();return a("section",{},B("Importance"),a("\
 p",{},a("b",{},L(wt(s),2)),`${n}${o}.`),Eo(s),a("p",{class:"dim"},`${U.importance.split(".")[0]}. `,w("how importance is measured",i)))}function Eo(s){if(!u.curve||
 !st.has(u.heads[s]))return null;let e=`Can be pruned${st.size>1?`, together with ${st.size-1} others,`:""} for less than ${nt(u.curve.limit)} of quality. `;return a(
-"p",{},e,a("a",{href:H({...Vs,view:"pruning"})},"Show pruning →"))}function Oo(s){let t=_("most_similar",s),e=N.get(t);if(e===void 0)return null;let n=`, CKA \
-similarity ${x(T("most_similar_cka",s))} `,o=H({...Vs,view:"similarity",pick:u.heads[s]});return a("section",{},B("Most similar","most similar"),a("p",{},a("a",
-{href:C(e)},t),n,w("CKA")),a("p",{},a("a",{href:H({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Co(s){let t=u.
+"p",{},e,a("a",{href:W({...Vs,view:"pruning"})},"Show pruning →"))}function Oo(s){let t=_("most_similar",s),e=N.get(t);if(e===void 0)return null;let n=`, CKA \
+similarity ${x(M("most_similar_cka",s))} `,o=W({...Vs,view:"similarity",pick:u.heads[s]});return a("section",{},B("Most similar","most similar"),a("p",{},a("a",
+{href:C(e)},t),n,w("CKA")),a("p",{},a("a",{href:W({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Co(s){let t=u.
 often?.[u.heads[s]];if(!t?.length)return null;let e="For every token, the other token with the largest weight, special tokens excluded: mean weight × number of \
 times. The pairs with the most weight in total come first.",n=t.map(([i,r,l,c])=>Lo(i,r,`${x(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus ",w("pa\
-irs",e));return a("section",{class:"pairs often"},o,a("ol",{},n))}function Lo(s,t,e){let n=o=>a("span",{class:"word"},M(o,14));return a("li",{},n(s)," → ",n(t),
-a("span",{class:"value"},e))}function qo(s){let t=[];for(let h=-64;h<=64;h+=1){let d=T(`offset${h<0?h:`+${h}`}`,s);d!==null&&t.push([h,d])}if(t.length<3)return null;
-let e=Math.max(...t.map(([,h])=>h),1e-9),n=100/t.length,i=W("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 0 100 40",preserveAspectRatio:"\
-none"}});t.forEach(([h,d],p)=>{let m=d/e*38,[f,g]=[(p*n+n*.12).toFixed(2),(40-m).toFixed(2)],b={width:(n*.76).toFixed(2),height:m.toFixed(2)},O=W("rect",{x:f,y:g,
-...b,class:h===0?"zero":""});O.append(W("title",{},`${h>0?"+":""}${h}: ${x(d)}`)),i.append(O)});let[r,l]=[t[0][0],t[t.length-1][0]],c=[`${-r} back`,"itself",`${l}\
+irs",e));return a("section",{class:"pairs often"},o,a("ol",{},n))}function Lo(s,t,e){let n=o=>a("span",{class:"word"},T(o,14));return a("li",{},n(s)," → ",n(t),
+a("span",{class:"value"},e))}function qo(s){let t=[];for(let h=-64;h<=64;h+=1){let d=M(`offset${h<0?h:`+${h}`}`,s);d!==null&&t.push([h,d])}if(t.length<3)return null;
+let e=Math.max(...t.map(([,h])=>h),1e-9),n=100/t.length,i=F("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 0 100 40",preserveAspectRatio:"\
+none"}});t.forEach(([h,d],p)=>{let m=d/e*38,[f,g]=[(p*n+n*.12).toFixed(2),(40-m).toFixed(2)],b={width:(n*.76).toFixed(2),height:m.toFixed(2)},O=F("rect",{x:f,y:g,
+...b,class:h===0?"zero":""});O.append(F("title",{},`${h>0?"+":""}${h}: ${x(d)}`)),i.append(O)});let[r,l]=[t[0][0],t[t.length-1][0]],c=[`${-r} back`,"itself",`${l}\
  ahead`].map(h=>a("span",{},h));return a("section",{},B("Where it looks, by distance","by distance"),i,a("p",{class:"ends dim"},c),a("p",{class:"dim"},`Highest \
 bar: ${x(e)} of the weight, mean over the corpus.`))}var No=["kind","most_similar","second","third","order$","cluster$","driven","leading$"],Io=new RegExp(`^(of\
 fset[+-]|(spread|rest|position|word|match)_|${No.join("|")})`);function Ro(s,t){let e=Object.keys(u.table??{}).filter(c=>!Io.test(c));if(!e.length)return null;let n=a(
-"tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=Tt(c,s),d=typeof h=="string"?h:L(h),p=h===null?gs(c,s):"",m=a("td",{},d,p?w(`missing: ${c}`,I(
+"tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=Mt(c,s),d=typeof h=="string"?h:L(h),p=h===null?gs(c,s):"",m=a("td",{},d,p?w(`missing: ${c}`,I(
 p)):null),f=a("th",{scope:"row"},c," ",it(c));n.append(a("tr",{},f,m,a("td",{class:"dim"},E(c)?.unit)))}},i=a("table",{class:"measures"},n),r=a("summary",{},`Al\
 l ${e.length} measures`),l=a("details",{open:t,ontoggle:o},r,i);return l}var Po=["kind_score","entropy","max_weight","distance","first","special","previous","ou\
 tput_norm"];function Ys(s,t){let n=[u.importance,...Po].filter(c=>c!==null&&E(c)!==null).map(c=>{let h=a("th",{scope:"row"},c," ",it(String(c)));return a("tr",{},
-h,[s,t].map(d=>a("td",{},L(T(c,d)))))}),o=E("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},ks(c)))):null,i=[s,t].map(c=>a("th",
+h,[s,t].map(d=>a("td",{},L(M(c,d)))))}),o=E("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},ks(c)))):null,i=[s,t].map(c=>a("th",
 {scope:"col"},u.heads[c])),r=a("thead",{},a("tr",{},a("td"),i)),l=a("table",{class:"measures"},r,a("tbody",{},o,n));return a("div",{class:"pair"},B("Both heads \
 in numbers","measures"),l)}function Qs(s,t){let e=a("span",{class:"alikeness"}),{pairs:n}=u;if(!n)return e;let[o,i]=[s,t].map(r=>n.heads.indexOf(u.heads[r]));return Promise.
 all(n.measures.map(ye)).then(r=>{e.append("Similarity: "),r.forEach((l,c)=>{let h=n.measures[c],d=`${c?", ":""}${vt(h)} ${x(l(o,i))} `;e.append(d,w(vt(h),xe(h)))})}),
 e}var _o=150;function jo(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>u.heads[e]}];if(E("kind")){let e=i=>Y(i)||null;t.push({key:"kind",title:"\
-Kind",help:w("kind"),value:e,show:Ve,words:!0});let n=i=>T("kind_score",i),o=i=>x(n(i));Yt()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
-if(Yt()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:Wo,show:Fo,words:!0})}if(u.importance){let e=it(u.importance);t.push({key:"im\
-portance",title:"Importance",help:e,value:wt,show:Ho})}if(E("most_similar")){let e=i=>T("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
-title:o,help:w("most similar"),value:e,show:Do,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==u.importance&&E(s)){let e=o=>Tt(s,o),n=o=>{let i=e(o);return typeof i==
+Kind",help:w("kind"),value:e,show:Ve,words:!0});let n=i=>M("kind_score",i),o=i=>x(n(i));Yt()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
+if(Yt()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:Fo,show:Ho,words:!0})}if(u.importance){let e=it(u.importance);t.push({key:"im\
+portance",title:"Importance",help:e,value:wt,show:Wo})}if(E("most_similar")){let e=i=>M("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
+title:o,help:w("most similar"),value:e,show:Do,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==u.importance&&E(s)){let e=o=>Mt(s,o),n=o=>{let i=e(o);return typeof i==
 "string"?i:L(i)};t.push({key:s,title:s,help:it(s),value:e,show:n})}return t}function Ve(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
-q(s)?pe(q(s)):"transparent",[t,Y(s)||L(null)]}function Wo(s){let t=ht(s),e=y.shares.indexOf(dt(s)[0]);return t&&e>=0?2*e-t[e]:null}function Fo(s){let t=ht(s);if(!t)
-return L(null);let e=y.shares.map(({name:i},r)=>`${i} ${x(t[r])}`).join(", "),n=W("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});n.setAttribute(
-"preserveAspectRatio","none");let o=0;return t.forEach((i,r)=>{n.append(W("rect",{x:o,y:0,width:Math.max(0,i),height:1,fill:y.shares[r].colour})),o+=i}),n}function Ho(s){
-let t=re(s),e=t===null?null:a("small",{},` ± ${L(t,1)}`);return[L(wt(s),2),e]}function Do(s){let t=_("most_similar",s);return t?[`${t} `,a("small",{},x(T("most\
+q(s)?pe(q(s)):"transparent",[t,Y(s)||L(null)]}function Fo(s){let t=ht(s),e=y.shares.indexOf(dt(s)[0]);return t&&e>=0?2*e-t[e]:null}function Ho(s){let t=ht(s);if(!t)
+return L(null);let e=y.shares.map(({name:i},r)=>`${i} ${x(t[r])}`).join(", "),n=F("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});n.setAttribute(
+"preserveAspectRatio","none");let o=0;return t.forEach((i,r)=>{n.append(F("rect",{x:o,y:0,width:Math.max(0,i),height:1,fill:y.shares[r].colour})),o+=i}),n}function Wo(s){
+let t=re(s),e=t===null?null:a("small",{},` ± ${L(t,1)}`);return[L(wt(s),2),e]}function Do(s){let t=_("most_similar",s);return t?[`${t} `,a("small",{},x(M("most\
 _similar_cka",s)))]:L(null)}function zo(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===null)-+(r===null)||n-
 o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function Js(s,t,e){let n=jo(e),o=A=>n.find(k=>k.key===A),i=o(s.sort)??o("importance")??n[0],r=["head","kind","share\
-s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=zo(t,i,l),h=n.map(A=>{let k=A===i,R=()=>S({sort:A.key,down:k?l?"0":"1":void 0}),F=k?l?" ↓":" ↑":"",tt=k?
-l?"descending":"ascending":"none",V=a("button",{type:"button",onclick:R},A.title+F);return a("th",{scope:"col",class:A.words?"words":"","aria-sort":tt},V,A.help)}),
+s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=zo(t,i,l),h=n.map(A=>{let k=A===i,R=()=>S({sort:A.key,down:k?l?"0":"1":void 0}),H=k?l?" ↓":" ↑":"",tt=k?
+l?"descending":"ascending":"none",V=a("button",{type:"button",onclick:R},A.title+H);return a("th",{scope:"col",class:A.words?"words":"","aria-sort":tt},V,A.help)}),
 d=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let A=d.rows.length;d.append(...c.slice(A,A+_o).map(k=>Bo(k,n))),p.hidden=d.rows.length>=c.length,
 p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),g=a("table",{class:"heads"},f,a(
 "thead",{},a("tr",{},h)),d),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},O=a("button",{type:"button",onclick:Ko},"Download CSV");
 return a("div",{class:"table"},a("div",b,g,p),a("p",{class:"tail"},O))}function Bo(s,t){let e=t.map(({show:n,words:o},i)=>i===0?a("th",{scope:"row"},a("a",{href:C(
 s)},n(s))):a("td",{class:o?"words":""},n(s)));return a("tr",{"data-head":u.heads[s]},e)}var Uo=/^[=+\-@\t\r]/;function Vo(s){return s===null?"":typeof s=="numbe\
 r"?String(s):`"${(Uo.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function Ko(){let s=Object.keys(u.table??{}),t=u.heads.map((n,o)=>{let{site:i,number:r}=v[o];return[
-n,u.sites[i].layer,r,...s.map(l=>Tt(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(Vo).join(",")}\r
+n,u.sites[i].layer,r,...s.map(l=>Mt(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(Vo).join(",")}\r
 `);se(new Blob(e,{type:"text/csv"}),"heads.csv")}var Go=84,ve=class{constructor(t,e){this.text=e,this.site=-1,this.slots=[],this.element=a("section",{class:"strip"}),this.show(t)}show(t){v[t].site!==this.site&&
 this.fill(v[t].site);for(let{head:e,slot:n}of this.slots)n.href=C(e),n.className=e===t?"slot on":"slot"}fill(t){this.site=t;let{label:e,heads:n}=u.sites[t];this.
 slots=Array.from({length:n},(i,r)=>{let l=K[t]+r,c=a("span",{class:"hole"}),h=u.heads[l],d=a("a",{"aria-label":`${h} ${Y(l)}`},c,a("span",{class:"name"},h));return{
 head:l,slot:d,picture:c}}),this.element.setAttribute("aria-label",`Heads of ${e}`);let o=a("div",{class:"slots"},this.slots.map(({slot:i})=>i));this.element.replaceChildren(
 a("h3",{},`All heads of ${e}`),o),this.drawAll()}async drawAll(){let{slots:t}=this;if(u.texts.length)for(let{head:e,slot:n,picture:o}of t){if(await ee(),t!==this.
-slots||n!==t[0].slot&&!n.isConnected)return;let i=await Lt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Ws(i,Go).catch(()=>""))}}};var Yo=104,Qo=22,Xs=11,Jo=720,Zs=4,_t=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
+slots||n!==t[0].slot&&!n.isConnected)return;let i=await Lt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Fs(i,Go).catch(()=>""))}}};var Yo=104,Qo=22,Xs=11,Jo=720,Zs=4,_t=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
 this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.type=1,this.dragged=!1,this.painted=null,this.pointers=new Map,this.canvas=a("canva\
 s",{class:"map",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",o=>this.onWheel(o),{passive:!1}),
 this.canvas.addEventListener("pointerdown",o=>this.onDown(o)),this.canvas.addEventListener("pointermove",o=>this.onMove(o)),this.canvas.addEventListener("pointe\
@@ -318,9 +320,9 @@ c));for(let f=Math.ceil(n.x/m-1e-9)*m;f<Math.min(e.keys,n.x+n.w);f+=m){let g=r+(
 f===this.mark.column);ot(t,b,g,r-6)}}drawMarks(t){let{window:e,width:n,height:o,labels:i}=this,{row:r,column:l}=this.mark,[c,h]=[n/e.w,o/e.h];t.save(),t.beginPath(),
 t.rect(i,i,n,o),t.clip(),t.strokeStyle=$("--mark"),t.lineWidth=1.5,r!==null&&t.strokeRect(i-2,i+(r-e.y)*h,n+4,Math.max(2,h)),l!==null&&t.strokeRect(i+(l-e.x)*c,
 i-2,Math.max(2,c),o+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.canvas.width,height:this.canvas.height}),n=Vt(e);n.fillStyle=
-$("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&se(o,`${t.name}.png`))}};function Xo(s,t,e){let n=M(t,18);for(;n.length>
+$("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&se(o,`${t.name}.png`))}};function Xo(s,t,e){let n=T(t,18);for(;n.length>
 2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}var tn=new Map,Zo=["Your text","Type or paste a text"],ti=["Text for the encoder","Text for the encoder: type or paste it"],en="Words that the decoder has read";
-function jt(s){let t=X(s.text,u.texts.length)??-1;return u.texts[t]?t:u.texts.findIndex(Boolean)}function Wt(s){let{texts:t}=u;if(!t.length)return[];let{source:e}=t[s],
+function jt(s){let t=X(s.text,u.texts.length)??-1;return u.texts[t]?t:u.texts.findIndex(Boolean)}function Ft(s){let{texts:t}=u;if(!t.length)return[];let{source:e}=t[s],
 n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>S({text:l,
 row:void 0}),r=[];if(n.size>1){let l=[...n.values()].map(h=>[String(h),t[h].name]),c=u.served?.includes("text")===!1?"Input":"Text";r.push(J(c,l,String(n.get(e)),
 i))}return o.length>1&&r.push(J("Window",o,String(s),i)),[...r,Ke({},s)]}function Ke(s={},t=-1){let e=u.served??[];if(!e.length||!e.includes("text")&&t<0)return null;
@@ -330,9 +332,9 @@ c=a("button",{type:"button",class:"primary"},"Show this text"),h=a("span",{class
 trim(),m=o&&!p?{decoder:l.value}:{},f=e.includes("text")?i.value:u.texts[t].at??t;try{let{texts:g,first:b}=await Is({text:f,...m});g.forEach((O,A)=>u.texts[b+A]=
 O),tn.set(b,{text:i.value,decoder:l.value}),S({...s,text:String(b),row:void 0})}catch(g){h.textContent=g instanceof Error?g.message:String(g)}c.disabled=!1});let d=[
 e.includes("text")?i:null,o?l:null];return a("details",{class:"own"},a("summary",{},"Try your own text"),d,a("p",{},c," ",h))}function sn(s,t,e=""){let n=a("tex\
-tarea",{rows:"5","aria-label":s,placeholder:t});return n.value=e,n}var Ft="looks",Ht="seen",ei=1e6,si=80,ni=160,oi=70;function rn(s,t){let e=s.second===void 0?void 0:N.get(s.second),n=new Ge(s,t,e??null);return{element:n.element,
+tarea",{rows:"5","aria-label":s,placeholder:t});return n.value=e,n}var Ht="looks",Wt="seen",ei=1e6,si=80,ni=160,oi=70;function rn(s,t){let e=s.second===void 0?void 0:N.get(s.second),n=new Ge(s,t,e??null);return{element:n.element,
 start:()=>n.start(),resize:()=>n.paint(),stop:()=>n.stop(),moveTo:(o,i)=>n.moveTo(o,i)}}function nn(s){let{stack:t,layer:e,head:n,row:o,...i}=s;return JSON.stringify(
-i)}var Ge=class{constructor(t,e,n){this.state=t,this.head=e,this.second=n,this.text=jt(t),this.looks=t.dir!==Ht,this.live=!0,this.turn=0,this.pinned=null,this.token=
+i)}var Ge=class{constructor(t,e,n){this.state=t,this.head=e,this.second=n,this.text=jt(t),this.looks=t.dir!==Wt,this.live=!0,this.turn=0,this.pinned=null,this.token=
 null,this.cell=null,this.timer=0,this.texts=null,this.spoken=a("p",{class:"said"}),this.panes=(n===null?[e]:[e,n]).map(c=>this.makePane(c)),this.textSide=a("div",
 {class:"textside"}),this.panel=n===null?new te(e):null,this.top=on(e,n),this.strip=new ve(e,this.text),this.compare=this.compareControl();let o=this.panel?.element??
 Ys(e,n),i=a("div",{class:"panes"},this.panes.map(c=>c.box)),r=a("div",{class:"mapside"},this.controls(),i,this.textSide),l=a("div",{class:n===null?"scene":"scen\
@@ -344,7 +346,7 @@ aria-hidden":"true"}),o=new _t({point:h=>{this.cell=h,this.aim(h&&h[this.looks?0
 most_similar",this.head),{site:e}=v[this.head],n=u.heads.filter((l,c)=>v[c].site===e&&l!==u.heads[this.head]),o=[...new Set([t,...n])].filter(Boolean).map(l=>a(
 "option",{value:l})),i=a("input",{list:"others",placeholder:t?`e.g. ${t}`:"head",size:"9","aria-label":"Compare with head",autocomplete:"off",onchange:()=>{let l=i.
 value.trim();S({second:N.has(l)?l:void 0})}});i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"choice"},r,
-a("datalist",{id:"others"},o))}controls(){let{norm:t,hide:e}=this.state;return a("div",{class:"controls"},Wt(this.text),this.compare,Dt("norm-weighted",t==="1",
+a("datalist",{id:"others"},o))}controls(){let{norm:t,hide:e}=this.state;return a("div",{class:"controls"},Ft(this.text),this.compare,Dt("norm-weighted",t==="1",
 n=>S({norm:n?"1":void 0}),w("norm-weighted")),Dt("hide delimiters",e==="1",n=>S({hide:n?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.all(
 this.panes.map(e=>pt(this.text,e.head))).catch(()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:n}=this.panes[0],o=n!==null&&!(n instanceof j);return this.
 second===null&&this.texts&&o&&nn(t)===nn(this.state)?this.turnTo(t,e):null}async turnTo(t,e){this.state=t,this.head=e,this.turn+=1;let{turn:n}=this,o=setTimeout(
@@ -360,26 +362,26 @@ turn)return;await pt(this.text,At(this.head,e)).catch(()=>null)}}stop(){this.liv
 this.pinned,this.cell=null;let e=(l,c)=>new mt(l,{hover:h=>this.aim(h),pick:h=>this.pin(h),label:c}),n=e(t.rows,t.square?"Tokens of the text":"Tokens that look"),
 o=t.square?n:e(t.columns,"Tokens that are looked at");this.texts={rows:n,columns:o};let i=this.second===null?"Text":`Text, as ${u.heads[this.head]} reads it`,{note:r}=u.
 texts[this.text];this.textSide.replaceChildren(a("div",{class:"texttop"},a("h3",{},i),this.directionControl()),r?a("p",{class:"dim"},I(r)):"",...new Set([n.box,
-o.box]),this.spoken)}directionControl(){let t=(o,i)=>{let l=a("input",{type:"radio",name:"way",value:o,onchange:()=>S({dir:o===Ft?void 0:o})});return l.checked=
-o===Ft===this.looks,a("label",{},l,i)},e=a("legend",{class:"quiet"},"Direction"),n=[t(Ft,"where a token looks"),t(Ht,"who looks at a token")];return a("fieldset",
+o.box]),this.spoken)}directionControl(){let t=(o,i)=>{let l=a("input",{type:"radio",name:"way",value:o,onchange:()=>S({dir:o===Ht?void 0:o})});return l.checked=
+o===Ht===this.looks,a("label",{},l,i)},e=a("legend",{class:"quiet"},"Direction"),n=[t(Ht,"where a token looks"),t(Wt,"who looks at a token")];return a("fieldset",
 {class:"way"},e,n,w("direction"))}aim(t){this.token=t??this.pinned,this.paint()}pin(t){this.pinned=this.pinned===t?null:t,this.token=this.pinned,gt({row:this.pinned===
 null?void 0:String(t)}),this.paint()}paint(){let{texts:t,token:e,looks:n}=this,o=this.panes[0].map;if(!t||!o)return;for(let c of this.panes)c.map&&(c.view.mark=
 n?{row:e,column:null}:{row:null,column:e},c.view.draw(),c.note.textContent=this.cellText(c.map));let i=e===null?null:o.weights(n,e);e!==null&&!i&&this.fetchWeights(
 e);let[r,l]=n?[t.rows,t.columns]:[t.columns,t.rows];r===l?r.paint(i,e):(r.paint(null,e),l.paint(i,null)),this.spoken.textContent=this.tokenText(o,i)}fetchWeights(t){
 clearTimeout(this.timer),this.timer=window.setTimeout(async()=>{if(!this.live||t!==this.token)return;let e=this.panes.map(({map:n})=>n&&xt(n,this.looks,t));await Promise.
 all(e).catch(()=>{}),this.live&&t===this.token&&this.panes[0].map?.weights(this.looks,t)&&this.paint()},this.pinned===t?0:oi)}cellText(t){if(!this.cell)return" ";
-let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${M(t.rows.shown[e],16)}” → “${M(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.
-token===null)return"Point at a token, in the text or on the map; click to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${M(n.shown[this.
-token],24)}”, token ${this.token}`;if(!e)return`${i}: loading …`;let r=c=>`“${M(o.shown[c],16)}” ${x(e[c])}`,l=Xt(e,6,.005).map(r).join(", ")||"no token\
+let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${T(t.rows.shown[e],16)}” → “${T(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.
+token===null)return"Point at a token, in the text or on the map; click to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${T(n.shown[this.
+token],24)}”, token ${this.token}`;if(!e)return`${i}: loading …`;let r=c=>`“${T(o.shown[c],16)}” ${x(e[c])}`,l=Xt(e,6,.005).map(r).join(", ")||"no token\
  with much weight";return`${i}, ${this.looks?"looks at":"is looked at by"} ${l}`}drawProfiles(){for(let{map:t,view:e,profile:n}of this.panes){let o=this.token===
-null||!this.looks?null:t?.weights(!0,this.token)??null;n.style.visibility=o?"visible":"hidden",o&&Fs(n,o,e.place)}}};function ii(){let s=Nt(o=>ct(Pe(),o),ni*It()),
+null||!this.looks?null:t?.weights(!0,this.token)??null;n.style.visibility=o?"visible":"hidden",o&&Hs(n,o,e.place)}}};function ii(){let s=Nt(o=>ct(Pe(),o),ni*It()),
 t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.left=`${100*o**y.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks",
 "aria-hidden":"true"},t)),n=a("span",{},"attention weight, square-root scale ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",
 w("attention map")))}function on(s,t){let e=(i,r,l)=>{let c=At(s,i),h=`${l}: ${u.heads[c]}`;return a("a",{href:C(c),class:"step",title:h,"aria-label":h},r)},n=a(
 "span",{class:"steps"});n.append(e([0,-1],"←","previous head"),e([0,1],"→","next head"),e([-1,0],"↑","previous layer"),e([1,0],"↓","next layer"));let o=t===
 null?Ls(s):Qs(s,t);return a("div",{class:"headtop"},a("h2",{},u.heads[s]),t===null?null:a("span",{class:"beside"},`and ${u.heads[t]}`),E("kind")&&t===null?a("sp\
-an",{class:"chip"},Ve(s)):null,n,a("a",{href:H(ce),class:"back"},"← All heads"),a("p",{class:"does"},o))}var an=s=>J("Show",[[Ft,"where the token looks"],[Ht,
-"who looks at the token"]],s?Ft:Ht,t=>S({dir:t===Ft?void 0:t}),w("direction"));function cn(s,t){return s==="shares"?ri(t):s==="kind"?ai(t):li(s)}function ri(s){let t=y.shares.map(({name:r,colour:l,meaning:c})=>ln(r,l,c,s));hn(y.two_lead)&&
+an",{class:"chip"},Ve(s)):null,n,a("a",{href:W(ce),class:"back"},"← All heads"),a("p",{class:"does"},o))}var an=s=>J("Show",[[Ht,"where the token looks"],[Wt,
+"who looks at the token"]],s?Ht:Wt,t=>S({dir:t===Ht?void 0:t}),w("direction"));function cn(s,t){return s==="shares"?ri(t):s==="kind"?ai(t):li(s)}function ri(s){let t=y.shares.map(({name:r,colour:l,meaning:c})=>ln(r,l,c,s));hn(y.two_lead)&&
 t.push(ln(y.two_lead,"var(--dim)",me,s));let e=dn().filter(([r])=>r&&!Z(r).length),n=e.length?a("div",{class:"legend"},un(e,s)):null;return a("div",{},a("p",{class:"\
 legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},"Ring: the five shares. Disc: the share that leads, or two."),
 a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},
@@ -446,8 +448,8 @@ toppairs"}),d=[["cluster","similar heads together"],["layer","by layer"]],p=[["a
 measures.map(k=>[k.name,vt(k)]),n.name,k=>S({measure:k}),w(vt(n),xe(n))),J("Order",d,r?"cluster":"layer",k=>S({order:k==="layer"?k:void 0})),J("Heads",p,i??"all",
 k=>S({scope:k==="all"?void 0:k}))),f=a("section",{class:"groups"},B("Most similar pairs"),h),g=a("section",{class:"pairside"},c.box,c.legend(),c.note),b=a("div",
 {class:"two"},g,a("div",{},f,Si(t)));return{element:a("div",{},a("p",{class:"lead"},Ue(n)),m,b),start:async()=>{let k=await ye(n);c.show(k);let R=Us(n,k,l,yi);h.
-replaceChildren(...R.map(F=>$i(t,n,F)))},resize:()=>c.draw()}}function $i(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${vt(t)} ${x(o)}`;return a("li",{},a(
-"a",{href:vn(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var vn=(s,t)=>H({view:void 0,pick:void 0,...Et(N.get(s)??0),second:t});function Si({groups:s,notes:t}){
+replaceChildren(...R.map(H=>$i(t,n,H)))},resize:()=>c.draw()}}function $i(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${vt(t)} ${x(o)}`;return a("li",{},a(
+"a",{href:vn(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var vn=(s,t)=>W({view:void 0,pick:void 0,...Et(N.get(s)??0),second:t});function Si({groups:s,notes:t}){
 let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:C(N.get(r)??0)},r)]),n=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
 nough to form a group."),o=B(`Groups of similar heads (${s.length})`,"group");return a("section",{class:"groups"},o,n,t.map(i=>a("p",{class:"dim"},i)))}var ts=class{constructor({
 heads:t},e,n,o){this.names=n.map(r=>t[r]),this.measure=e,this.order=n,this.picked=o===void 0?-1:this.names.indexOf(o),this.side=yn,this.gutter=40,this.values=null;
@@ -466,12 +468,12 @@ ceil(Math.max(32,...e.map(d=>o.measureText(d).width)));let i=Math.min(this.box.c
 gutter:l}=this;z(this.canvas,l+r*n,l+r*n);let c=r>12?r-1:r+.5;for(let d=0;d<n;d+=1)for(let p=0;p<n;p+=1)o.fillStyle=this.color(d===p?NaN:t(d,p)),o.fillRect(l+p*
 r,l+d*r,c,c);o.font=`600 12px ${D}`,o.fillStyle=$("--ink"),o.textBaseline="middle",o.textAlign="center",o.fillText("head",l+r*n/2,7),ot(o,"head",7,l+r*n/2),o.font=
 `10px ${D}`;let h=Math.max(1,Math.ceil(13/r));for(let d=0;d<n;d+=h)o.fillStyle=$(d===this.picked?"--ink":"--dim"),o.textAlign="right",o.fillText(e[d],l-4,l+(d+.5)*
-r),o.textAlign="left",ot(o,e[d],l+(d+.5)*r,l-4);this.picked<0||(o.strokeStyle=$("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var Mi=["before","after"],Ti="Point at a square to read its weight; click it to choose its row.",$e=class{constructor(t,e,n="trained model"){this.read=e,this.names=
-{before:n,after:"with your switches"},this.title=a("h2",{}),this.said=a("p",{class:"cellnote"}),this.panes=Mi.map(r=>{let l=new _t({point:h=>this.say(r,h),pick:([
+r),o.textAlign="left",ot(o,e[d],l+(d+.5)*r,l-4);this.picked<0||(o.strokeStyle=$("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var Ti=["before","after"],Mi="Point at a square to read its weight; click it to choose its row.",$e=class{constructor(t,e,n="trained model"){this.read=e,this.names=
+{before:n,after:"with your switches"},this.title=a("h2",{}),this.said=a("p",{class:"cellnote"}),this.panes=Ti.map(r=>{let l=new _t({point:h=>this.say(r,h),pick:([
 h])=>t(h),drawn:()=>{}}),c=a("h3",{},this.names[r]);return{which:r,view:l,name:c,box:a("div",{class:"pane"},c,l.box)}});let[o,i]=this.panes;this.box=a("section",
 {class:"maps"},a("div",{class:"inputtop"},this.title,w("attention map")),a("div",{class:"panes"},o.box,i.box),this.said)}update(t,e,n,o){this.title.textContent=
 `Where ${t} looks`;for(let{which:i,view:r,box:l}of this.panes){let c=n[i];l.hidden=!c,c&&(r.show(c),r.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.
-names[i]}. ${o}`),r.mark={row:e,column:null},r.draw())}this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):Ti}};var Se=["uniform","previous","first"];var $n=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var Sn={uniform:"all words equally",previous:"previous word",first:"first word"},Me=class{constructor(t,e,n=o=>`Layer ${o}`){this.layers=t,this.title=n,this.handlers=
+names[i]}. ${o}`),r.mark={row:e,column:null},r.draw())}this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):Mi}};var Se=["uniform","previous","first"];var $n=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var Sn={uniform:"all words equally",previous:"previous word",first:"first word"},Te=class{constructor(t,e,n=o=>`Layer ${o}`){this.layers=t,this.title=n,this.handlers=
 e,this.cells=t.map((r,l)=>r.map((c,h)=>this.cell(c,l,h))),this.bars=t.map((r,l)=>this.bar(l,r.length)),this.pattern=a("select",{"aria-label":"where the chosen h\
 ead looks"}),this.pattern.append(a("option",{value:""},"as it was trained"),...Se.map(r=>a("option",{value:r},Sn[r]))),this.pattern.addEventListener("change",()=>{
 let r=Se.find(l=>l===this.pattern.value)??null;e.pattern?.(this.at[0],this.at[1],r)}),this.patternName=a("span",{});let o=a("div",{class:"choice detail"},a("lab\
@@ -491,13 +493,13 @@ m===0),r.classList.toggle("changed",m!==1||f!==null),l.setAttribute("aria-presse
 t[r].merged,i.value=String(t[r].kvHeads)}),this.pattern.value=t[e].heads[n].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=`${this.layers[e][n].
 name} looks`}};function Ai(s){let t=new Map;for(let o of s)o.kind&&!t.has(o.kind)&&t.set(o.kind,o);let e=[...t].map(([o,{meaning:i}])=>{let r=a("span",{class:"d\
 ot"});return r.style.backgroundColor=yt(o),a("span",{class:"kindkey"},r,o," ",w(o,i))}),n=a("span",{class:"dim"},"Kinds ",w("kind"));return e.length?a("p",{class:"\
-kindkeys"},n,...e):null}function Mn(s,...t){let e=[...s.querySelectorAll("button")].findIndex(n=>n===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+kindkeys"},n,...e):null}function Tn(s,...t){let e=[...s.querySelectorAll("button")].findIndex(n=>n===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
 focus()}var Ei=24;function An(s,t,e="trained model"){return[...s.map(({word:o,before:i,after:r,actual:l})=>a("div",{class:l?"guess actual":"guess","data-word":o},a("spa\
-n",{class:"guessed"},o,l?a("small",{}," (in the text)"):null),a("span",{class:"barpair"},Te("before",i),t?Te("after",r):null),a("span",{class:"chance"},Tn(i),t?
-a("b",{},Tn(r)):null))),es(t,e)]}var es=(s,t)=>a("p",{class:"dim legendline"},a("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?a("spa\
+n",{class:"guessed"},o,l?a("small",{}," (in the text)"):null),a("span",{class:"barpair"},Me("before",i),t?Me("after",r):null),a("span",{class:"chance"},Mn(i),t?
+a("b",{},Mn(r)):null))),es(t,e)]}var es=(s,t)=>a("p",{class:"dim legendline"},a("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?a("spa\
 n",{class:"swatch after"}):null,s?" with your switches":null);function En(s,t,e,n){let o=e.slice(0,Ei).map(({token:l,text:c})=>a("button",{type:"button",class:"\
-suggestion",onclick:()=>n(l)},c)),i=e.length-o.length,r=i>0?a("span",{class:"dim"},` and ${i} more`):"";Mn(s,a("p",{},t),...o,r)}var Tn=s=>s<.001?"< 0.1 %":nt(
-s,s<.01?1:2);function Te(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Oi=200;function Ci(s){let t=new Map;for(let e of s.split(",")){let[n,o]=e.split(":"),[i,r]=[N.get(n),Number(o)];i!==void 0&&o&&r>=0&&r<1&&t.set(i,r)}return t}
+suggestion",onclick:()=>n(l)},c)),i=e.length-o.length,r=i>0?a("span",{class:"dim"},` and ${i} more`):"";Tn(s,a("p",{},t),...o,r)}var Mn=s=>s<.001?"< 0.1 %":nt(
+s,s<.01?1:2);function Me(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Oi=200;function Ci(s){let t=new Map;for(let e of s.split(",")){let[n,o]=e.split(":"),[i,r]=[N.get(n),Number(o)];i!==void 0&&o&&r>=0&&r<1&&t.set(i,r)}return t}
 var Ae=class{constructor(){this.scales=new Map,this.past=[]}restore(t){t!==void 0&&t!==this.text&&(this.scales=Ci(t))}get text(){return[...this.scales].sort(([t],[
 e])=>t-e).map(([t,e])=>`${u.heads[t]}:${Number(e.toFixed(2))}`).join(",")}get byName(){return Object.fromEntries([...this.scales].map(([t,e])=>[u.heads[t],e]))}get settings(){
 let t=u.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEach(({site:e},n)=>t[e].heads.push({scale:this.scales.get(n)??1,pattern:null})),t}set(t,e){
@@ -519,14 +521,14 @@ note",role:"alert"}),this.prediction=a("section",{class:"prediction","aria-label
 this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${On} heads; this model has ${u.heads.length}.`,e=a(
 "section",{class:"heads","aria-label":"heads"},a("div",{class:"inputtop"},a("h2",{},"Heads"),w("switch"),this.undo,this.reset),this.grid?.box??a("p",{class:"dim"},
 t),this.grid?.kinds),n="Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs again after every change.",o=a(
-"div",{class:"controls"},Wt(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("rows","2");let i=a("div",
+"div",{class:"controls"},Ft(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("rows","2");let i=a("div",
 {class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=u.texts[this.text];
 return r&&this.tokens.box.before(a("p",{class:"note textnote"},I(r))),!(u.served?.includes("text")||this.source)&&!Ri(this.sequence)&&this.tokens.box.prepend(os(
 "Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){let e=new mt(
 t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(os("The decoder has read")),e.box.prepend(os("The encoder reads")),e.
 box}makeGrid(){let t=u.sites.map((n,o)=>Array.from({length:n.heads},(i,r)=>{let l=K[o]+r,c=lt(q(l)),h=c?{kind:c,label:Y(l),meaning:Gt(c)}:{},d=u.heads[l];return{
 name:d,shown:d.replace(/^.*\./,""),...h}})),e={select:(n,o)=>this.act(()=>this.head=K[n]+o),scale:(n,o,i)=>this.act(()=>{this.head=K[n]+o,Q.set(this.head,i)})};
-return new Me(t,e,Pi)}get sameSequence(){return u.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.sequence,e=t.lastIndexOf(
+return new Te(t,e,Pi)}get sameSequence(){return u.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.sequence,e=t.lastIndexOf(
 !1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute("aria-busy","true"),clearTimeout(
 this.timer),this.timer=window.setTimeout(()=>this.ask(),Li)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,head:e}=v[this.head];this.grid?.
 update(Q.settings,t,e),this.undo.disabled=!Q.past.length,this.reset.disabled=!Q.scales.size,this.paintText()}paintText(){let{cosines:t}=this.answer??{};t&&Q.scales.
@@ -541,17 +543,17 @@ this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,e.change??0,t);le
 list,c,r,h=>this.choose(h)),et(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.toggle("switched",
 l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let n=`“${this.word(this.token)}”`;return t==="vector"?"The vector of the input":t===
 "classes"?(e??1)>1?`The class of ${n}`:"The class of the input":t==="next"?`Next token after ${n}`:`In place of ${n}`}drawTop({top:t=[],actual:e},n){let o=t.map(
-({id:i,word:r,before:l,after:c})=>({word:M(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...An(o,n,ns))}drawCosine(t,e,n){let o=(l,c)=>a("div",
-{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Te(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
+({id:i,word:r,before:l,after:c})=>({word:T(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...An(o,n,ns))}drawCosine(t,e,n){let o=(l,c)=>a("div",
+{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Me(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
 ss)))),i=n?[o("before",1),o("after",t)]:[o("before",1)],r=`The vector moved by ${nt(e,2)} of its length.`;this.bars.replaceChildren(...i,es(n,ns),n?a("p",{},r):
-"")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>M(this.word(r),20);if(t){let r=(c,h)=>`${M(c,20)} → ${M(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
+"")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>T(this.word(r),20);if(t){let r=(c,h)=>`${T(c,20)} → ${T(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
 c)}: `;return t.map(({token:c,before:h,after:d})=>({token:c,text:l(c)+r(h,d)}))}return(e??[]).map((r,l)=>({token:l,cosine:r,text:`${i(l)} ${r.toFixed(ss)}`})).filter(
 ({cosine:r})=>1-r>=.5*10**-ss).sort((r,l)=>r.cosine-l.cosine)}changeTitle({reading:t,shown:e,cosines:n,rows:o=1},i){let r=`${i} of ${G(e.length,"token")}`;return t===
 "vector"?n?i?`The vectors of ${r} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"This model returns one v\
 ector for the whole input.":t==="classes"&&o===1?`The likeliest class ${i?"changed:":"is the same."}`:t==="classes"?`The likeliest class ${i?`of ${r} changed:`:
 "is the same everywhere."}`:i?t==="next"?`The likeliest next token changed after ${r}:`:`Another token fills ${r}:`:"The likeliest token is the same everywhere."}drawMaps(){
 if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;let t="The view of this head has the same weights.",e=this.sameSequence?this.token:null;this.
-pair.update(u.heads[this.head],e,this.maps,t)}read(t,e){let n=this.maps[t];if(!n)return"";let[o,i]=[n.rows.shown[e[0]],n.columns.shown[e[1]]].map(r=>`“${M(r,24)}\
+pair.update(u.heads[this.head],e,this.maps,t)}read(t,e){let n=this.maps[t];if(!n)return"";let[o,i]=[n.rows.shown[e[0]],n.columns.shown[e[1]]].map(r=>`“${T(r,24)}\
 ”`);return`${o} looks at ${i} with weight ${x(n.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||t.metaKey)||
 t.shiftKey||t.target instanceof HTMLTextAreaElement||(t.preventDefault(),this.act(()=>Q.undo()))}};var Ln={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},qn=s=>Object.hasOwn(Ln,s)?Ln[s]:s;function Nn(){let{about:s,statements:t}=u.theory,
 e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(ji)),o=a("\
@@ -564,41 +566,41 @@ f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),d=r.map(([f,g])=>a("t
 g.rhs))),p=a("details",{},a("summary",{},e),a("code",{},n),a("p",{},c.because));h&&p.append(a("p",{class:"dim"},`True when ${h}.`)),p.append(a("table",{class:"l\
 ayers"},a("tbody",{},d)));let m=i.replace(/^(holds|fails|conditional)/,f=>qn(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${o.replaceAll(
 " ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},p),a("td",{class:"result"},m),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var In=1024;function Rn(s){let t=new rs(s,jt(s)),e=l=>S({hide:l?"1":void 0}),n=Dt("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
-Wt(t.text),an(t.looks),n),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
-t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Wi(),t.table),{element:r,start:()=>t.
-choose(t.token),stop:()=>t.stop()}}var rs=class{constructor(t,e){this.text=e,this.looks=t.dir!==Ht,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
+Ft(t.text),an(t.looks),n),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
+t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Fi(),t.table),{element:r,start:()=>t.
+choose(t.token),stop:()=>t.stop()}}var rs=class{constructor(t,e){this.text=e,this.looks=t.dir!==Wt,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
 u.texts[e].sequences[0];let n=this.sequence.special.findIndex((i,r)=>!i&&r>0);this.token=X(t.row,this.sequence.shown.length)??Math.max(0,n);let o=i=>{gt({row:String(
 i)}),this.choose(i)};this.tokens=new mt(this.sequence,{hover:()=>{},pick:o,label:"Tokens of the text"}),this.spoken=a("p",{class:"said",role:"status"}),this.boxes=
-[],this.table=u.heads.length>In?Fi():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
+[],this.table=u.heads.length>In?Hi():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
 c))),n=a("td",{class:"corner"},"layer ↓ head →"),o=u.sites.map((l,c)=>{let h=Array.from({length:t},()=>a("td"));for(let d=K[c];d<K[c]+l.heads;d+=1){let p=a(
 "a",{href:C(d),"aria-label":u.heads[d]});this.boxes.push(p),h[v[d].number].append(p)}return a("tr",{},a("th",{scope:"row"},l.label),h)}),i=a("table",{class:"tie\
 s"},a("thead",{},a("tr",{},n,e)),a("tbody",{},o));return a("div",{class:"scroll wide",tabindex:"0",role:"region","aria-label":"The token with the largest weight\
-, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:n}=this,o=`“${M(this.sequence.shown[t],40)}”, token ${t}\
+, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:n}=this,o=`“${T(this.sequence.shown[t],40)}”, token ${t}\
 .`,i=new Float32Array(this.sequence.shown.length),r=0;this.tokens.paint(null,t);for(let c=0;c<this.boxes.length;c+=1){let h=await Lt(this.text,c).catch(()=>null);
 if(!this.live||e!==this.turn)return;let[d,p]=h?n?[h.rows,h.columns]:[h.columns,h.rows]:[null,null];if(!h||!p||d!==this.sequence)continue;if(h instanceof j&&!n){
 this.spoken.textContent=`${o} On a text this long, open a head to see who looks at a token.`;return}n||await h.complete();let m=await xt(h.reweighted(!1,this.hide),
 n,t).catch(()=>null);if(!m||!this.live||e!==this.turn)return;if(this.showBox(c,m,p),r+=1,p===this.sequence)for(let f=0;f<i.length;f+=1)i[f]+=m[f]}this.tokens.paint(
 i.map(c=>c/Math.max(1,r)),t);let l=n?"where it looks":"who looks at it";this.spoken.textContent=`${o} Shaded: ${l}, the mean over all heads.`}showBox(t,e,n){let o=0;
-for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=Pn(e[o]);i.textContent=M(n.shown[o],7),i.href=H({view:void 0,...Et(t),row:String(this.token)}),
-i.title=`${u.heads[t]}: ${M(n.shown[o],60)} ${x(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=_n(r),i.classList.toggle("strong",r>55)}},Pn=s=>Math.
-round(78*s**y.weight_exponent),_n=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Wi(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},String(
+for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=Pn(e[o]);i.textContent=T(n.shown[o],7),i.href=W({view:void 0,...Et(t),row:String(this.token)}),
+i.title=`${u.heads[t]}: ${T(n.shown[o],60)} ${x(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=_n(r),i.classList.toggle("strong",r>55)}},Pn=s=>Math.
+round(78*s**y.weight_exponent),_n=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Fi(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},String(
 e));return n.style.backgroundColor=_n(Pn(e)),n});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root scale ",
-w("shading"))}var Fi=()=>a("p",{class:"dim"},`This view is for up to ${In} heads; this model has ${u.heads.length}.`);var Hi=()=>u.served!==null&&u.texts.some(Boolean),Ee=[{key:"heads",title:"Heads",make:wn,has:()=>!0},{key:"tokens",title:"Tokens",make:Rn,has:()=>u.texts.length>
-0},{key:"switches",title:"Switches",make:Cn,has:Hi},{key:"similarity",title:"Similarity",make:xn,has:()=>u.pairs!==null},{key:"pruning",title:"Pruning",make:kn,
+w("shading"))}var Hi=()=>a("p",{class:"dim"},`This view is for up to ${In} heads; this model has ${u.heads.length}.`);var Wi=()=>u.served!==null&&u.texts.some(Boolean),Ee=[{key:"heads",title:"Heads",make:wn,has:()=>!0},{key:"tokens",title:"Tokens",make:Rn,has:()=>u.texts.length>
+0},{key:"switches",title:"Switches",make:Cn,has:Wi},{key:"similarity",title:"Similarity",make:xn,has:()=>u.pairs!==null},{key:"pruning",title:"Pruning",make:kn,
 has:()=>u.curve!==null||u.cost!==null},{key:"theory",title:"Theory",make:Nn,has:()=>u.theory!==null}],St=null,as=0;function Di(s,t){let e=Ee.find(n=>n.key===s.view&&
 n.has());return e||(t===null?Ee[0]:null)}async function Oe(){let s=performance.now();as+=1;let t=as,e=le(),n=Bt(e),o=Di(e,n),i=!o&&n!==null?St?.moveTo?.(e,n):null,
 r=o?.key??"head";i||(St?.stop?.(),St=o||n===null?(o??Ee[0]).make(e):rn(e,n),P("main").replaceChildren(St.element));for(let l of P("views").querySelectorAll("a"))
-l.href=Wn(l.dataset.view??"heads",e.text),l.dataset.view===(o?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-current");document.body.
+l.href=Fn(l.dataset.view??"heads",e.text),l.dataset.view===(o?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-current");document.body.
 dataset.view=r,await(i??St?.start?.()),t===as&&(!o&&n!==null&&et(ge(n)),document.body.dataset.ready=`${r} ${location.hash}`,document.body.dataset.took=(performance.
-now()-s).toFixed(1))}var Wn=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,zi="This page is incomplete: the run was stopped before everything was m\
+now()-s).toFixed(1))}var Fn=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,zi="This page is incomplete: the run was stopped before everything was m\
 easured.";function Bi(){let{notes:s,model:t,version:e,made:n}=u,o=u.stopped?[zi]:[];P("card").replaceChildren(...Ui()),P("findings").replaceChildren(...o.map(h=>a(
 "p",{class:"finding note"},h)),...Vi());let i=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";P("tools").replaceChildren(a("button",{type:"bu\
 tton",id:"theme",onclick:()=>ls(i())},"Light / dark"),a("button",{type:"button",onclick:()=>window.print()},"Print"));let l=Ee.filter(h=>h.has()).map(({key:h,title:d})=>a(
-"a",{href:Wn(h),"data-view":h},d));P("views").replaceChildren(...l),P("foot").replaceChildren(...[...o,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead\
+"a",{href:Fn(h),"data-view":h},d));P("views").replaceChildren(...l),P("foot").replaceChildren(...[...o,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead\
  ${e}, ${n}. ${t.class}. On a head, arrow keys move to other heads and layers, and Esc leads back to all heads. The URL saves this view.`))}function Ui(){let{model:s,
 corpus:t,sites:e,heads:n}=u,o=e.reduce((p,m)=>p+m.kv,0),i=new Set(e.map(p=>p.heads)),r=[...i][0],l=i.size===1?`${G(e.length,"layer")} × ${G(r,"head")}`:`${n.length}\
  heads in ${G(e.length,"layer")}`,c=G(t.documents,"document"),h=t.tokens?`${t.tokens.toLocaleString("en")} tokens in ${c}`:c;return[[Ut(s.parameters),"parameter\
-s","parameters"],[l,"","head"],[String(o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${M(t.name,60)}`:"","token"]].map(([p,m,f])=>a(
+s","parameters"],[l,"","head"],[String(o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${T(t.name,60)}`:"","token"]].map(([p,m,f])=>a(
 "span",{},a("b",{},p),` ${m} `,w(f)))}var jn={heads:"Show heads →",similarity:"Show similarity →",pruning:"Show pruning →",theory:"Show theory →"};function Vi(){
 return u.findings.map(({text:s,link:t})=>{let e=new URLSearchParams(t.slice(1)).get("view")??"",n=Object.hasOwn(jn,e)?jn[e]:"Show head →",o=a("span",{},Ki(s.replace(
 /(\d) %/g,"$1 %"))),i=a("a",{class:"arrow",href:t,onclick:()=>P("views").scrollIntoView()},n);return a("div",{class:"finding"},o,i)})}function Ki(s){return s.split(
