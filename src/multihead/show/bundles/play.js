@@ -199,8 +199,8 @@ typed:n,known:a!==void 0}});return[{id:this.begin,typed:"",known:!0},...o]}compl
 o)&&i.toLowerCase()!==o),[a,r]=[!0,!1].map(i=>n.filter(h=>h.startsWith(t)===i));return[...a,...r].filter(le).slice(0,e)}similar(t,e){let o=i=>{let h=`^${i.toLowerCase()}\
 $`;return new Set(Array.from({length:h.length-1},(c,u)=>h.slice(u,u+2)))},n=o(t.slice(0,40));return this.words.map(i=>{let h=o(i);return{other:i,score:2*[...h].
 filter(c=>n.has(c)).length/(h.size+n.size)}}).filter(({score:i})=>i>.3).sort((i,h)=>h.score-i.score).slice(0,e).map(({other:i})=>i)}};var as=8,Vs=4,Pt=class{constructor(t,e){this.session=t,this.changed=e,this.field=l("textarea",{id:"text",rows:2,spellcheck:"false",autocapitalize:"off",autocomplete:"\
-off","aria-label":"text that the model reads",oninput:()=>this.typed()}),this.suggestions=l("div",{class:"suggestions",role:"group","aria-label":"words to go on\
- with"}),this.chips=l("div",{class:"chips",role:"group","aria-label":"words; choose the one to look at"}),this.notes=l("div",{class:"notes",role:"status"}),this.
+off","aria-label":"text that the model reads",oninput:()=>this.typed()}),this.suggestions=l("div",{class:"suggestions",role:"group","aria-label":"words to conti\
+nue with"}),this.chips=l("div",{class:"chips",role:"group","aria-label":"words; choose the one to look at"}),this.notes=l("div",{class:"notes",role:"status"}),this.
 looks=l("span",{}),this.chips.addEventListener("click",a=>{let r=U(a,".wordchip");r&&this.choose(Number(r.dataset.i))}),this.chips.addEventListener("keydown",a=>this.
 onKey(a)),this.suggestions.addEventListener("click",a=>{let r=U(a,"button[data-word]");r&&this.complete(r.dataset.word??"")});let o=l("select",{id:"samples","ar\
 ia-label":"sample texts"},l("option",{value:""},"samples…"));t.data.samples.forEach((a,r)=>o.append(l("option",{value:r},tt(a,60)))),o.addEventListener("chang\

@@ -506,10 +506,10 @@ let t=u.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEac
 let n=new Map(this.scales);n.delete(t),e<1&&n.set(t,e),this.change(n)}reset(){this.scales.size&&this.change(new Map)}change(t){this.past.push(this.scales),this.
 past.length>Oi&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var Li=60,On=2048,ss=4,ns="unchanged model",qi="The encoder reads one text, the decoder writes the other word by word. ",Ni=" This model has a prediction for ev\
 ery token: choose one.",Ii={next:"This model predicts the next token. The bars show the likeliest tokens after the chosen one.",masked:"This model fills in hidd\
-en tokens. The chosen token is hidden from it, and the bars show what it takes it for. For the list, every other token is hidden in turn.",classes:"This model s\
-orts its input into classes. The bars show the likeliest classes.",vector:"This model has no prediction of words to compare: it turns its input into a vector. T\
-he cosine compares the vector with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one."},Q=new Ae,os=s=>a("h2",{class:"se\
-quencename"},s),Ri=({shown:s})=>s.some((t,e)=>t!==String(e));function Pi(s){let{stack:t,layer:e}=u.sites[s];return t?t==="cross"?`Cross-attention, layer ${e}`:`${t[0].
+en tokens. The chosen token is hidden, and the bars show the likeliest tokens at its position. For the list below, each token is hidden in turn.",classes:"This \
+model sorts its input into classes. The bars show the likeliest classes.",vector:"This model predicts no words: it turns its input into a vector. The cosine com\
+pares the vector with your switches to the vector of the unchanged model: 1 is the same direction, 0 an unrelated one."},Q=new Ae,os=s=>a("h2",{class:"sequencen\
+ame"},s),Ri=({shown:s})=>s.some((t,e)=>t!==String(e));function Pi(s){let{stack:t,layer:e}=u.sites[s];return t?t==="cross"?`Cross-attention, layer ${e}`:`${t[0].
 toUpperCase()}${t.slice(1)} layer ${e}`:`Layer ${e}`}function Cn(s){let t=new is(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.
 stop()}}var is=class{constructor(t){Q.restore(t.scale),this.text=jt(t);let{sequences:e,layers:n}=u.texts[this.text];this.predicted=n[n.length-1].rows,this.sequence=
 e[this.predicted],this.source=this.predicted?e[0]:null,this.head=Bt(t)??0,this.token=X(t.row,this.sequence.shown.length)??this.lastWord(),this.abort=new AbortController,
@@ -520,38 +520,38 @@ et"),this.title=a("h2",{}),this.meaning=a("p",{class:"dim"}),this.bars=a("div",{
 note",role:"alert"}),this.prediction=a("section",{class:"prediction","aria-label":"prediction","aria-busy":"true"},a("div",{class:"inputtop"},this.title),this.fault,
 this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${On} heads; this model has ${u.heads.length}.`,e=a(
 "section",{class:"heads","aria-label":"heads"},a("div",{class:"inputtop"},a("h2",{},"Heads"),w("switch"),this.undo,this.reset),this.grid?.box??a("p",{class:"dim"},
-t),this.grid?.kinds),n="Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs again after every change.",o=a(
-"div",{class:"controls"},Ft(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("rows","2");let i=a("div",
-{class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=u.texts[this.text];
-return r&&this.tokens.box.before(a("p",{class:"note textnote"},I(r))),!(u.served?.includes("text")||this.source)&&!Ri(this.sequence)&&this.tokens.box.prepend(os(
-"Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){let e=new mt(
-t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(os("The decoder has read")),e.box.prepend(os("The encoder reads")),e.
-box}makeGrid(){let t=u.sites.map((n,o)=>Array.from({length:n.heads},(i,r)=>{let l=K[o]+r,c=lt(q(l)),h=c?{kind:c,label:Y(l),meaning:Gt(c)}:{},d=u.heads[l];return{
-name:d,shown:d.replace(/^.*\./,""),...h}})),e={select:(n,o)=>this.act(()=>this.head=K[n]+o),scale:(n,o,i)=>this.act(()=>{this.head=K[n]+o,Q.set(this.head,i)})};
-return new Te(t,e,Pi)}get sameSequence(){return u.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.sequence,e=t.lastIndexOf(
-!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute("aria-busy","true"),clearTimeout(
-this.timer),this.timer=window.setTimeout(()=>this.ask(),Li)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,head:e}=v[this.head];this.grid?.
-update(Q.settings,t,e),this.undo.disabled=!Q.past.length,this.reset.disabled=!Q.scales.size,this.paintText()}paintText(){let{cosines:t}=this.answer??{};t&&Q.scales.
-size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),this.abort=new AbortController;let{signal:t}=this.
-abort,{head:e,token:n,text:o}=this;gt({...Et(e),row:String(n),scale:Q.text||void 0});let i=u.heads[e],r=Q.scales.size>0,l={text:u.texts[o].at??o,scales:Q.byName,
-token:n};try{let c=await Rs(r?{...l,head:i}:l,t),h=c.map===null?null:await oe(c.map),d=await pt(o,e).catch(()=>null);if(t.aborted)return;this.answer=c;let p=u.texts[o].
-layers[v[e].site];this.maps={before:d,after:h&&ut.fromCodes(i,u.texts[o],p,h)},this.fault.textContent=""}catch(c){if(Qt(c)||t.aborted)return;this.answer=null,this.
-maps={before:null,after:null},this.fault.textContent=c instanceof Error?c.message:String(c)}this.draw(r),this.prediction.setAttribute("aria-busy","false")}draw(t){
-let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let n=e?.vector?` The vector: ${e.vector}.`:"",o=this.source&&e?.reading==="next"?qi:
-"",i=e?.reading==="classes"&&(e.rows??1)>1?Ni:"";this.meaning.textContent=e?o+Ii[e.reading]+i+n:"",this.title.textContent=e?this.heading(e):"No prediction",e?.top&&
-this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,e.change??0,t);let r=e&&t?this.changes(e):[];if(e&&t){let c=this.changeTitle(e,r.length);En(this.
-list,c,r,h=>this.choose(h)),et(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.toggle("switched",
-l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let n=`“${this.word(this.token)}”`;return t==="vector"?"The vector of the input":t===
-"classes"?(e??1)>1?`The class of ${n}`:"The class of the input":t==="next"?`Next token after ${n}`:`In place of ${n}`}drawTop({top:t=[],actual:e},n){let o=t.map(
-({id:i,word:r,before:l,after:c})=>({word:T(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...An(o,n,ns))}drawCosine(t,e,n){let o=(l,c)=>a("div",
-{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Me(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
+t),this.grid?.kinds),n="Switch a head off (untick it) or scale its output with the slider, and compare the predictions before and after. The model runs again af\
+ter every change.",o=a("div",{class:"controls"},Ft(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("ro\
+ws","2");let i=a("div",{class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=u.
+texts[this.text];return r&&this.tokens.box.before(a("p",{class:"note textnote"},I(r))),!(u.served?.includes("text")||this.source)&&!Ri(this.sequence)&&this.tokens.
+box.prepend(os("Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){
+let e=new mt(t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(os("The decoder has read")),e.box.prepend(os("The encode\
+r reads")),e.box}makeGrid(){let t=u.sites.map((n,o)=>Array.from({length:n.heads},(i,r)=>{let l=K[o]+r,c=lt(q(l)),h=c?{kind:c,label:Y(l),meaning:Gt(c)}:{},d=u.heads[l];
+return{name:d,shown:d.replace(/^.*\./,""),...h}})),e={select:(n,o)=>this.act(()=>this.head=K[n]+o),scale:(n,o,i)=>this.act(()=>{this.head=K[n]+o,Q.set(this.head,
+i)})};return new Te(t,e,Pi)}get sameSequence(){return u.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.sequence,
+e=t.lastIndexOf(!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute("aria-bu\
+sy","true"),clearTimeout(this.timer),this.timer=window.setTimeout(()=>this.ask(),Li)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,head:e}=v[this.
+head];this.grid?.update(Q.settings,t,e),this.undo.disabled=!Q.past.length,this.reset.disabled=!Q.scales.size,this.paintText()}paintText(){let{cosines:t}=this.answer??
+{};t&&Q.scales.size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),this.abort=new AbortController;
+let{signal:t}=this.abort,{head:e,token:n,text:o}=this;gt({...Et(e),row:String(n),scale:Q.text||void 0});let i=u.heads[e],r=Q.scales.size>0,l={text:u.texts[o].at??
+o,scales:Q.byName,token:n};try{let c=await Rs(r?{...l,head:i}:l,t),h=c.map===null?null:await oe(c.map),d=await pt(o,e).catch(()=>null);if(t.aborted)return;this.
+answer=c;let p=u.texts[o].layers[v[e].site];this.maps={before:d,after:h&&ut.fromCodes(i,u.texts[o],p,h)},this.fault.textContent=""}catch(c){if(Qt(c)||t.aborted)
+return;this.answer=null,this.maps={before:null,after:null},this.fault.textContent=c instanceof Error?c.message:String(c)}this.draw(r),this.prediction.setAttribute(
+"aria-busy","false")}draw(t){let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let n=e?.vector?` The vector: ${e.vector}.`:"",o=this.source&&
+e?.reading==="next"?qi:"",i=e?.reading==="classes"&&(e.rows??1)>1?Ni:"";this.meaning.textContent=e?o+Ii[e.reading]+i+n:"",this.title.textContent=e?this.heading(
+e):"No prediction",e?.top&&this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,e.change??0,t);let r=e&&t?this.changes(e):[];if(e&&t){let c=this.changeTitle(
+e,r.length);En(this.list,c,r,h=>this.choose(h)),et(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.
+toggle("switched",l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let n=`“${this.word(this.token)}”`;return t==="vector"?"The vector\
+ of the input":t==="classes"?(e??1)>1?`The class of ${n}`:"The class of the input":t==="next"?`Next token after ${n}`:`In place of ${n}`}drawTop({top:t=[],actual:e},n){
+let o=t.map(({id:i,word:r,before:l,after:c})=>({word:T(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...An(o,n,ns))}drawCosine(t,e,n){let o=(l,c)=>a(
+"div",{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Me(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
 ss)))),i=n?[o("before",1),o("after",t)]:[o("before",1)],r=`The vector moved by ${nt(e,2)} of its length.`;this.bars.replaceChildren(...i,es(n,ns),n?a("p",{},r):
 "")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>T(this.word(r),20);if(t){let r=(c,h)=>`${T(c,20)} → ${T(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
 c)}: `;return t.map(({token:c,before:h,after:d})=>({token:c,text:l(c)+r(h,d)}))}return(e??[]).map((r,l)=>({token:l,cosine:r,text:`${i(l)} ${r.toFixed(ss)}`})).filter(
 ({cosine:r})=>1-r>=.5*10**-ss).sort((r,l)=>r.cosine-l.cosine)}changeTitle({reading:t,shown:e,cosines:n,rows:o=1},i){let r=`${i} of ${G(e.length,"token")}`;return t===
 "vector"?n?i?`The vectors of ${r} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"This model returns one v\
 ector for the whole input.":t==="classes"&&o===1?`The likeliest class ${i?"changed:":"is the same."}`:t==="classes"?`The likeliest class ${i?`of ${r} changed:`:
-"is the same everywhere."}`:i?t==="next"?`The likeliest next token changed after ${r}:`:`Another token fills ${r}:`:"The likeliest token is the same everywhere."}drawMaps(){
+"is the same everywhere."}`:i?`The likeliest ${t==="next"?"next token changed after":"token changed at"} ${r}:`:"The likeliest token is the same everywhere."}drawMaps(){
 if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;let t="The view of this head has the same weights.",e=this.sameSequence?this.token:null;this.
 pair.update(u.heads[this.head],e,this.maps,t)}read(t,e){let n=this.maps[t];if(!n)return"";let[o,i]=[n.rows.shown[e[0]],n.columns.shown[e[1]]].map(r=>`“${T(r,24)}\
 ”`);return`${o} looks at ${i} with weight ${x(n.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||t.metaKey)||

@@ -1,4 +1,4 @@
-/** What the model reads: a field, its words as chips, words to go on with, and what is not in the vocabulary. */
+/** The text that the model reads: a field, its words as chips, suggestions, and unknown words. */
 
 import { charts } from "../charts.js";
 import { closest, el } from "../dom.js";
@@ -26,7 +26,7 @@ export class InputView {
       "aria-label": "text that the model reads",
       oninput: () => this.typed(),
     });
-    this.suggestions = el("div", { class: "suggestions", role: "group", "aria-label": "words to go on with" });
+    this.suggestions = el("div", { class: "suggestions", role: "group", "aria-label": "words to continue with" });
     this.chips = el("div", { class: "chips", role: "group", "aria-label": "words; choose the one to look at" });
     this.notes = el("div", { class: "notes", role: "status" });
     /** Where the chosen head looks from the chosen word. */

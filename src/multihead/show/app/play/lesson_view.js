@@ -1,4 +1,4 @@
-/** The list of lessons, the steps of the present one, and what it shows beside the model. */
+/** The list of lessons, the steps of the open one, and its tables. */
 
 import { announce, closest, el } from "../dom.js";
 import { formatFraction, formatNumber, formatPercent } from "../format.js";
