@@ -345,7 +345,7 @@ class SwitchScene {
     if (reading === "classes" && rows === 1) return `The likeliest class ${count ? "changed:" : "is the same."}`;
     if (reading === "classes") return `The likeliest class ${count ? `of ${of} changed:` : "is the same everywhere."}`;
     if (!count) return "The likeliest token is the same everywhere.";
-    return `The likeliest ${reading === "next" ? "next token changed after" : "token changed at"} ${of}:`;
+    return `The likeliest ${reading === "next" ? "next token changed after" : "token changed at"} ${of} (underlined):`;
   }
 
   drawMaps() {
