@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from playwright.sync_api import expect
 
 import multihead as mh
 from multihead.model.capture import capture
@@ -432,8 +433,45 @@ def test_type_grows_on_very_wide_screens(file: Path, opened: Open) -> None:
     assert all(wide >= 1.3 * narrow for narrow, wide in zip(*sizes, strict=True))
 
 
+def test_a_newcomer_is_led_to_the_first_lesson(file: Path, opened: Open) -> None:
+    shown = opened(file)
+    press(shown, ".lesson button.primary")
+    head = CARD["pointing"]["head"]
+    assert "Find a head" in shown.text(".lessonsteps li.now")
+    bar = shown.page.locator(".stepbar")
+    expect(bar).to_be_hidden()
+    choose_head(shown, head)
+    assert re.search(f"from “sees”, {head} looks at “keys” 0\\.9", shown.text(".input"))
+    shown.page.locator(f"[data-switch={head}]").scroll_into_view_if_needed()
+    shown.page.mouse.wheel(0, 400)
+    expect(bar).to_be_visible()
+    assert bar.inner_text().startswith("✓ Step 1 done. Step 2 of 3: Switch off one head")
+    bar.locator("button").click()
+    expect(bar).to_be_hidden()
+    expect(shown.page.locator(".lessonsteps")).to_be_in_viewport()
+
+
+def test_a_finger_can_hit_everything(file: Path, opened: Open) -> None:
+    shown = opened(file, "lesson=merge&merge=1", width=360, height=740, has_touch=True, is_mobile=True)
+    small = shown.page.evaluate("""() => [...document.querySelectorAll("button, select, input, canvas.cells")]
+      .filter((element) => element.offsetParent)
+      .map((element) => {
+        const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();
+        const more = element.matches(".help") ? 10 : 0; // its ::after is larger
+        return [element.outerHTML.slice(0, 80), Math.min(width, height) + more];
+      })
+      .filter(([, size]) => size < 24)""")
+    assert small == []
+
+
 def test_a_wrong_move_is_not_a_step(file: Path, opened: Open) -> None:
     shown = opened(file)
+    press(shown, "[data-lesson=agreement]")
+    choose_head(shown, CARD["pointing"]["head"])
+    assert shown.page.locator(".lessonsteps li.done").count() == 1
+    set_head(shown, "L0H3", False)  # after it the model predicts no verb at all
+    assert shown.page.locator(".lessonsteps li.done").count() == 1
+    press(shown, "#reset")
     press(shown, "[data-lesson=agreement]")
     set_head(shown, CARD["pointing"]["head"], False)  # the second step before the first
     assert shown.page.locator(".lessonsteps li.done").count() == 0

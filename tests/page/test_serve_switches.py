@@ -423,7 +423,7 @@ def test_an_encoder_on_a_page(minilm_served: Served, opened: Open) -> None:
         minilm_served.server.address, "view=switches&scale=L0H3:0,L9H9:0,L1H1:7,x", width=390, height=900
     )
     _settled(shown)
-    assert "no prediction of words" in shown.text(".prediction")
+    assert "predicts no words" in shown.text(".prediction")
     want = Switches(minilm_served.store).compare(SwitchRequest(0, {"L0H3": 0.0}))
     assert float(shown.text("[data-cosine=after]")) == pytest.approx(want["cosine"], abs=1e-4)
     assert shown.page.locator(".suggestion").count() > 3

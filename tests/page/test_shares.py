@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -91,14 +93,19 @@ def test_every_head_is_a_ring_of_its_shares(shared: Path, opened: Open) -> None:
 def test_the_legend_explains_and_selects(shared: Path, opened: Open) -> None:
     shown = opened(shared)
     lines = shown.page.locator(".sharelist li")
-    counts = [sum(share.name in label.split(" + ") for label in LEADING) for share in SHARES]
-    expect(lines).to_have_text([f"{s.name}{n}{s.meaning}" for s, n in zip(SHARES, counts, strict=True)])
-    heights = [lines.nth(i).bounding_box()["height"] for i in range(5)]
+    alone = [f"{share.name}{LEADING.count(share.name)}{share.meaning}" for share in SHARES]
+    expect(lines).to_have_text([*alone, re.compile("^two lead1")])
+    counts = [int(text) for text in lines.locator("button small").all_inner_texts()]
+    assert sum(counts) == sum(map(bool, LEADING)), "every head is counted once"
+    heights = [lines.nth(i).bounding_box()["height"] for i in range(6)]
     assert max(heights) < 40, "one line each"
+    shown.click(".sharelist button:has-text('two lead')")
+    expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H3"])
+    assert "1 head in which two shares lead" in shown.text(".filter")
     shown.click(".sharelist button:has-text('match')")
-    expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H2", "L0H3"], ignore_case=False)
+    expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H2"])
     assert "share=match" in shown.page.evaluate("location.hash")
-    assert "2 heads in which match leads" in shown.text(".filter")
+    assert "1 head in which match leads" in shown.text(".filter")
     shown.click(".legend button:has-text('previous')")
     expect(shown.page.locator("table.heads tbody th a")).to_have_text(["L0H0"])
     assert "share=" not in shown.page.evaluate("location.hash")
@@ -129,6 +136,48 @@ def test_the_panel_shows_shares_and_rows(shared: Path, small: Page, opened: Open
     shown.go("layer=1&head=3")
     assert shown.page.locator(".panel .shares").count() == 0, "this head has none"
     shown.shot("shares-panel-dark")
+
+
+@pytest.mark.parametrize(
+    ("closest", "score", "reason"),
+    [
+        ("window ±2", 0.8, "only if position leads"),
+        ("window ±2", 0.6, "must be above 0.7"),
+        ("induction", 0.4, "must be above 0.3"),
+    ],
+)
+def test_the_panel_says_why_a_head_has_no_kind(
+    closest: str, score: float, reason: str, small: Page, opened: Open, tmp_path: Path
+) -> None:
+    """L0H1 is led by word. Its closest kind is the strongest, not the one with the largest score."""
+    report = with_shares(small.found, LEADING, KINDS)
+    assert report.table is not None
+    heads = len(LEADING)
+    new: dict[str, Any] = {
+        "second": (closest,) * heads,
+        "second_score": torch.full((heads,), score, dtype=torch.float64),
+        "kind:broad": torch.full((heads,), 0.84, dtype=torch.float64),
+    }
+    kept = report.table.select([name for name in report.table.columns if name not in new])
+    table = kept.join(HeadTable(kept.heads, new, {n: Meaning("share", n) for n in new}))
+    shown = opened(replace(report, table=table).save(tmp_path / "closest.html"), "layer=0&head=1")
+    text = shown.text(".panel")
+    assert f"The closest kind is {closest}, with a score of {score:.2f}." in text
+    assert reason in text
+    assert shown.page.locator(".panel .scores .scoreline").first.inner_text().startswith(closest.split()[0])
+
+
+def test_the_grid_grows_with_the_type(shared: Path, opened: Open) -> None:
+    sides = [cell_of(opened(shared, width=1280), 4)]
+    wide = opened(shared, width=3840)
+    type_scale = 1.44
+    sides.append((wide.page.locator("canvas.grid").bounding_box()["width"] - type_scale * GRID[0]) / 4)
+    assert sides[1] == pytest.approx(type_scale * sides[0], rel=0.03)
+    wide.go("layer=0&head=0")
+    ticks = wide.page.evaluate("""() => [...document.querySelectorAll(".ticks span")]
+      .map((tick) => tick.getBoundingClientRect()).map(({ left, right }) => [left, right])""")
+    assert all(end + 2 < start for (_, end), (start, _) in itertools.pairwise(ticks)), "the ticks do not touch"
+    wide.shot("shares-3840")
 
 
 def test_many_heads_are_tiles(opened: Open, tmp_path: Path) -> None:

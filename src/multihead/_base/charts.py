@@ -116,6 +116,7 @@ def page_style() -> dict[str, Any]:
     return {
         "kinds": KIND_COLOURS,
         "shares": [asdict(share) for share in SHARES],
+        "two_lead": TWO_LEAD,
         "lines": LINE_COLOURS,
         "ramps": RAMPS,
         "no_value": NO_VALUE,

@@ -18,9 +18,10 @@ from torch import Tensor
 from multihead import __version__
 from multihead._base import html as pieces
 from multihead._base.charts import page_style
+from multihead._base.share_words import SHARE_NAMES
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import cost_cells, title
-from multihead.measures.kinds.evidence import RULES
+from multihead.measures.kinds.evidence import RULES, Rule
 from multihead.measures.similarity.result import PAIRS, Similarity
 from multihead.show.encode import deflated, shares_text
 from multihead.show.kind_texts import KINDS, UNCLEAR
@@ -86,10 +87,8 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "heads": report.heads,
         "table": None if report.table is None else _table(report.table, report.heads),
         "importance": None if report.table is None else importance_column(report.table),
-        "kinds": {rule.kind: {"meaning": rule.meaning, "threshold": rule.threshold} for rule in RULES},
-        "kind_texts": {
-            kind: {"label": kind, "sentence": text.sentence} for kind, text in (KINDS | UNCLEAR).items()
-        },
+        "kinds": {rule.kind: _rule(rule) for rule in RULES},
+        "kind_texts": {kind: text.sentence for kind, text in (KINDS | UNCLEAR).items()},
         "why": None if report.kinds is None else {e.head: e.why for e in report.kinds},
         "often": None if pairs is None else {head: [list(pair) for pair in some] for head, some in pairs.items()},
         "pairs": _similarity(report.similarity, blobs),
@@ -98,6 +97,12 @@ def _data(report: Report, blobs: list[str]) -> dict[str, Any]:
         "cost": None if report.cost is None else _cost(report.cost),
         "texts": [text.to_json() for text in report.texts],
     }
+
+
+def _rule(rule: Rule) -> dict[str, Any]:
+    """A kind in the HTML page; `shares` are those that must lead where it names a head."""
+    shares = [share for share in SHARE_NAMES if rule.names([share])]
+    return {"meaning": rule.meaning, "threshold": rule.threshold, "shares": shares}
 
 
 def _table(table: HeadTable, heads: Sequence[str]) -> dict[str, Any]:

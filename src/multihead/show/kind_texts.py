@@ -42,7 +42,7 @@ _SINK = "(an attention sink)"
 
 KINDS = {
     "dead": KindText("writes almost nothing", ", whatever the text."),
-    "first": KindText(f"looks mostly at the first token {_SINK}", ", where most models let heads rest."),
+    "first": KindText(f"looks mostly at the first token {_SINK}", ", where many heads of most models rest."),
     "delimiter": KindText(
         "looks mostly at delimiters",
         ", such as [SEP] or the marks that open a sentence.",
@@ -50,7 +50,7 @@ KINDS = {
     "self": KindText("looks at its own position", ": every token at itself."),
     "previous": KindText("looks one token back", ": every token at the one right before it."),
     "next": KindText("looks one token ahead", ": every token at the one right after it."),
-    "offset": KindText("looks at one fixed distance", ": every token at the one so many positions away."),
+    "offset": KindText("looks at one fixed distance", ": every token at the one this many positions away."),
     "duplicate": KindText("looks for the same token elsewhere", ": every token at its other copies in the text."),
     "induction": KindText(
         "looks at what followed the same token before",
@@ -59,9 +59,9 @@ KINDS = {
     "class": KindText("looks at one class of tokens", ", such as punctuation or numbers."),
     "alignment": KindText(
         "moves along the other sequence",
-        ": every token looks at the matching place of the other text.",
+        ": every token looks at the matching token of the other text.",
     ),
-    "window": KindText("looks at a window of near tokens", ": every token at some tokens to both sides."),
+    "window": KindText("looks at a window of near tokens", ": every token at some tokens around it."),
     "broad": KindText("spreads its weight over everything", ": it averages over the text."),
 }
 """The kinds of `multihead.measures.kinds`."""

@@ -127,7 +127,6 @@ def _page_card() -> dict[str, Any]:
     kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {
         "kinds": kinds,
-        "labels": kinds,
         "meanings": {head: KINDS[kind].sentence for head, kind in kinds.items() if kind in KINDS},
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],

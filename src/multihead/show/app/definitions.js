@@ -3,7 +3,6 @@
 import { sentence } from "./format.js";
 import { GLOSSARY } from "./glossary.js";
 import { help } from "./help.js";
-import { kindLabel, kindSentence } from "./kinds.js";
 import { column, report } from "./report.js";
 import { sharesNamed } from "./share_names.js";
 
@@ -19,9 +18,10 @@ export function columnHelp(name) {
 }
 
 /** @param {string} kind */
-export function kindHelp(kind) {
-  return help(kindLabel(kind), kindMeaning(kind));
-}
+export const kindHelp = (kind) => help(kind, kindMeaning(kind));
+
+/** What a head of a kind does, in a sentence. @param {string} kind */
+export const kindSentence = (kind) => (Object.hasOwn(report.kind_texts, kind) ? report.kind_texts[kind] : "");
 
 /** @param {string} kind */
 export function kindMeaning(kind) {

@@ -1,11 +1,11 @@
 /** The grid of heads: layers down, heads across; every head one mark. */
 
 import { headLink } from "./address.js";
-import { FONT, fillVertical, sizeCanvas } from "./canvas.js";
+import { FONT, fillVertical, sizeCanvas, typeScale } from "./canvas.js";
 import { charts } from "./charts.js";
+import { kindSentence } from "./definitions.js";
 import { announce, el, pointerOn } from "./dom.js";
 import { formatFraction, formatNumber } from "./format.js";
-import { kindLabel, kindSentence } from "./kinds.js";
 import { DRAW, SMALLEST_RING } from "./marks.js";
 import { kindColor, shade, themeColor } from "./palettes.js";
 import * as data from "./report.js";
@@ -15,8 +15,9 @@ import { leadingOf, leadingSentence, sharesOf } from "./shares.js";
 
 /** @typedef {import("./marks.js").Mark} Mark */
 
-const GUTTER = 62; // pixels left of the grid: the axis title and the layers
-const CAPTION = 40; // pixels above it: the axis title and the numbers of the heads
+// Pixels where the type has its usual size.
+const GUTTER = 62; // left of the grid: the axis title and the layers
+const CAPTION = 40; // above it: the axis title and the numbers of the heads
 const LARGEST_CELL = 46;
 const SMALLEST_CELL = 5;
 
@@ -89,6 +90,7 @@ export class Grid {
     /** @type {Map<string, number>} */
     this.headAt = new Map(places.map(({ site, number }, head) => [`${site} ${number}`, head]));
     this.side = LARGEST_CELL;
+    this.type = 1; // the scale of the type
     this.picked = 0;
     /** @type {number | null} */
     this.hovered = null;
@@ -112,10 +114,19 @@ export class Grid {
     this.describe(null);
   }
 
+  get gutter() {
+    return GUTTER * this.type;
+  }
+
+  get caption() {
+    return CAPTION * this.type;
+  }
+
   /** @param {MouseEvent} event */
   under(event) {
     const [x, y] = pointerOn(event, this.canvas);
-    const [site, number] = [Math.floor((y - CAPTION) / this.side), Math.floor((x - GUTTER) / this.side)];
+    const { gutter, caption, side } = this;
+    const [site, number] = [Math.floor((y - caption) / side), Math.floor((x - gutter) / side)];
     return this.headAt.get(`${site} ${number}`) ?? null;
   }
 
@@ -149,17 +160,19 @@ export class Grid {
 
   draw() {
     const rows = report.sites.length;
-    const fits = ((this.box.clientWidth || 600) - GUTTER) / this.columns;
-    this.side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL, fits > 12 ? Math.floor(fits) : fits));
+    this.type = typeScale();
+    const { gutter, caption } = this;
+    const fits = ((this.box.clientWidth || 600) - gutter) / this.columns;
+    this.side = Math.max(SMALLEST_CELL, Math.min(LARGEST_CELL * this.type, fits > 12 ? Math.floor(fits) : fits));
     // The legend explains the marks that are drawn.
     if (this.box.parentElement) this.box.parentElement.dataset.mark = this.side < SMALLEST_RING ? "tile" : "ring";
     const [width, height] = [this.side * this.columns, this.side * rows];
-    const context = sizeCanvas(this.canvas, GUTTER + width, CAPTION + height + 2);
+    const context = sizeCanvas(this.canvas, gutter + width, caption + height + 2);
     this.drawAxes(context, width, height);
     const mark = marks(this.by, this.chosen);
     const focused = document.activeElement === this.canvas ? this.picked : null;
     places.forEach(({ site, number }, head) => {
-      const [x, y] = [GUTTER + number * this.side, CAPTION + site * this.side];
+      const [x, y] = [gutter + number * this.side, caption + site * this.side];
       const how = mark(head);
       context.globalAlpha = how.faded ? 0.16 : 1;
       DRAW[how.shape](context, how, x, y, this.side);
@@ -177,24 +190,25 @@ export class Grid {
    * @param {number} height
    */
   drawAxes(context, width, height) {
-    context.font = `600 12px ${FONT}`;
+    const { type, gutter, caption } = this;
+    context.font = `600 ${12 * type}px ${FONT}`;
     context.fillStyle = themeColor("--ink");
     context.textBaseline = "middle";
     context.textAlign = "center";
-    context.fillText("head", GUTTER + Math.min(width, this.box.clientWidth - GUTTER) / 2, 8);
-    fillVertical(context, "layer", 8, CAPTION + height / 2);
-    context.font = `11px ${FONT}`;
+    context.fillText("head", gutter + Math.min(width, this.box.clientWidth - gutter) / 2, 8 * type);
+    fillVertical(context, "layer", 8 * type, caption + height / 2);
+    context.font = `${11 * type}px ${FONT}`;
     context.fillStyle = themeColor("--dim");
-    const every = Math.max(1, Math.ceil(18 / this.side));
+    const every = Math.max(1, Math.ceil((18 * type) / this.side));
     for (let h = 0; h < this.columns; h += every) {
-      context.fillText(String(h), GUTTER + (h + 0.5) * this.side, CAPTION - 11);
+      context.fillText(String(h), gutter + (h + 0.5) * this.side, caption - 11 * type);
     }
     context.textAlign = "right";
-    const short = report.sites.length > 40 || this.side < 14;
+    const short = report.sites.length > 40 || this.side < 14 * type;
     report.sites.forEach(({ label, layer }, s) => {
       if (s % every) return;
       const text = short ? String(layer) : label.replace(/^(enc|dec)oder\./, "$1.");
-      context.fillText(text, GUTTER - 8, CAPTION + (s + 0.5) * this.side);
+      context.fillText(text, gutter - 8 * type, caption + (s + 0.5) * this.side);
     });
   }
 }
@@ -222,9 +236,9 @@ export function headLine(head, measure) {
   return parts.join(" · ");
 }
 
-/** The kind of a head in words: "neighbourhood ±2". @param {number} head */
+/** The kind of a head in words: "window ±2". @param {number} head */
 export const kindText = (head) =>
-  [kindLabel(data.kindOf(head)), data.textIn("kind_detail", head)].filter(Boolean).join(" ");
+  [data.kindOf(head), data.textIn("kind_detail", head)].filter(Boolean).join(" ");
 
 /** What a head does, by its kind; by its leading shares if it has no finer kind. @param {number} head */
 export const headSentence = (head) => kindSentence(data.kindOf(head)) || leadingSentence(head);

@@ -9,7 +9,6 @@ import { formatFraction, formatNumber, formatPercent, sentence, shorten } from "
 import { GLOSSARY } from "./glossary.js";
 import { kindText } from "./grid.js";
 import { heading, help } from "./help.js";
-import { kindLabel } from "./kinds.js";
 import { kindColor } from "./palettes.js";
 import * as data from "./report.js";
 import { cell, column, indexOf, kindOf, numberIn, prunable, report, textIn } from "./report.js";
@@ -49,7 +48,7 @@ function sharesPart(head) {
     const name = el(leading.includes(share) ? "b" : "span", {}, share.name, " ", term);
     return barLine(name, { label: share.name, value: shares[i], color: share.colour, low, high });
   });
-  const caption = el("p", { class: "dim" }, "Parts of log n; the lines are 95 % intervals.");
+  const caption = el("p", { class: "dim" }, "The five add up to 1; the lines are 95 % intervals.");
   return el("section", { class: "shares" }, heading("What decides where it looks", "shares"), bars, caption);
 }
 
@@ -60,8 +59,10 @@ function kindPart(head) {
   const why = report.why?.[report.heads[head]];
   const scores = Object.keys(report.kinds)
     .map((name) => ({ name, score: numberIn(`kind:${name}`, head) }))
-    .sort((a, b) => Number(b.name === kind) - Number(a.name === kind) || (b.score ?? 0) - (a.score ?? 0));
-  const bars = scores
+    .sort((a, b) => (b.score ?? 0) - (a.score ?? 0));
+  const first = [kind, ...["second", "third"].map((name) => kindIn(textIn(name, head)))];
+  const order = [...first.flatMap((name) => scores.filter((one) => one.name === name)), ...scores];
+  const bars = [...new Set(order)]
     .slice(0, SHOWN_KINDS)
     .map(({ name, score }) => (score === null ? null : scoreBar(head, name, score, name === kind)));
   const reason = why ? `${GLOSSARY.evidence} Here: ${why}.` : GLOSSARY.evidence;
@@ -71,28 +72,34 @@ function kindPart(head) {
     {},
     heading("Kind"),
     el("p", {}, el("b", {}, kindText(head))),
-    el("p", { class: "dim" }, `${evidence(head, scores)} `, help("evidence", reason)),
+    el("p", { class: "dim" }, `${evidence(head)} `, help("evidence", reason)),
     el("div", { class: "scores" }, bars, caption),
     drivenLine(head),
   );
 }
 
-/**
- * Why a head has its kind, or none, in plain words.
- * @param {number} head
- * @param {{name: string, score: number | null}[]} scores the clearest kinds; that of the head first
- */
-function evidence(head, scores) {
-  const clearest = scores.find(({ score }) => score !== null);
-  if (!clearest) return "No kind could be measured.";
-  const { threshold } = report.kinds[clearest.name];
-  const score = formatFraction(clearest.score);
-  if (clearest.name !== kindOf(head)) {
-    const closest = `Closest: ${kindLabel(clearest.name)}, with a score of ${score}.`;
-    return `${closest} Its 95 % interval would have to be above ${threshold} and above chance.`;
+/** "window" of "window ±2". @param {string} name */
+const kindIn = (name) => name.split(" ")[0];
+
+/** Why a head has its kind, or none, in plain words. @param {number} head */
+function evidence(head) {
+  const kind = kindOf(head);
+  if (Object.hasOwn(report.kinds, kind)) {
+    const [score, chance] = ["kind_score", "kind_control"].map((name) => formatFraction(numberIn(name, head)));
+    const { threshold } = report.kinds[kind];
+    return `Its score is ${score}: clearly above the threshold (${threshold}) and above chance (${chance}).`;
   }
-  const chance = formatFraction(numberIn("kind_control", head));
-  return `Its score is ${score}: clearly above the threshold (${threshold}) and above chance (${chance}).`;
+  const closest = textIn("second", head);
+  if (!closest) return "No kind could be measured.";
+  const { threshold, shares } = report.kinds[kindIn(closest)];
+  const score = numberIn("second_score", head) ?? 0;
+  const leading = leadingOf(head).map(({ name }) => name);
+  const leads = !leading.length || leading.some((name) => shares.includes(name));
+  const missing =
+    score > threshold && !leads
+      ? `A head is named after this kind only if ${shares.join(" or ")} leads.`
+      : `The 95 % interval of this kind must be above ${threshold} and above chance.`;
+  return `The closest kind is ${closest}, with a score of ${formatFraction(score)}. ${missing}`;
 }
 
 /** @param {number} head */
@@ -102,8 +109,8 @@ function drivenLine(head) {
   if (!Object.hasOwn(follows, driven)) return null;
   const score = numberIn("driven_score", head);
   const text =
-    "Tokens were shuffled. The value is the overlap of the maps at the same positions, minus the overlap at the same " +
-    `words: ${score !== null && score > 0 ? "+" : ""}${formatFraction(score)}.`;
+    "The tokens of a text are shuffled, and both maps compared: the overlap at the same positions, minus the overlap " +
+    `at the same words: ${score !== null && score > 0 ? "+" : ""}${formatFraction(score)}.`;
   return el("p", { class: "dim" }, `Follows ${follows[driven]} `, help("follows", text));
 }
 
@@ -119,8 +126,8 @@ function scoreBar(head, kind, score, detailed) {
   const [chance, low, high] = ["kind_control", "kind_low", "kind_high"].map((name) => {
     return detailed ? numberIn(name, head) : null;
   });
-  const label = `${kindLabel(kind)} ${formatFraction(score)}, threshold ${threshold}`;
-  const name = el("span", {}, kindLabel(kind), " ", kindHelp(kind));
+  const label = `${kind} ${formatFraction(score)}, threshold ${threshold}`;
+  const name = el("span", {}, kind, " ", kindHelp(kind));
   return barLine(name, { label, value: score, color: kindColor(kind), threshold, chance, low, high });
 }
 

@@ -1,7 +1,7 @@
 /** One head: its map, the text, and the panel of what is known of it. */
 
 import { ALL_HEADS, go, headLink, indexIn, link, replace } from "./address.js";
-import { colorBar } from "./canvas.js";
+import { colorBar, typeScale } from "./canvas.js";
 import { charts } from "./charts.js";
 import { choice, el, idle, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
@@ -38,6 +38,7 @@ export const SEEN = "seen";
 
 const LARGEST_AHEAD = 1e6; // cells of a map up to which the neighbours are computed ahead
 const LATE = 80; // milliseconds after which the map of the previous head is cleared
+const SCALE = 160; // pixels of the colour bar where the type has its usual size
 const RESTING = 70; // milliseconds that the pointer rests before a row is asked of the server
 
 /**
@@ -356,7 +357,7 @@ class HeadScene {
 
 /** The colours of the map, with the scale that they follow. */
 function weightBar() {
-  const bar = colorBar((level) => shade(weightRamp(), level));
+  const bar = colorBar((level) => shade(weightRamp(), level), SCALE * typeScale());
   const ticks = [0, 0.1, 0.25, 0.5, 1].map((weight) => {
     const tick = el("span", {}, String(weight));
     tick.style.left = `${100 * weight ** charts.weight_exponent}%`;

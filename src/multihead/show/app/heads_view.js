@@ -1,17 +1,17 @@
 /** The first view: the grid of heads and their table. */
 
 import { go } from "./address.js";
+import { charts } from "./charts.js";
 import { columnHelp, kindMeaning } from "./definitions.js";
 import { choice, el } from "./dom.js";
 import { plural, sentence } from "./format.js";
 import { Grid } from "./grid.js";
 import { headTable } from "./head_table.js";
 import { help } from "./help.js";
-import { kindLabel } from "./kinds.js";
 import { legend } from "./legend.js";
 import { column, kindOf, numberColumns, report } from "./report.js";
 import { sharesNamed, withoutValue } from "./share_names.js";
-import { hasShares, leadingOf } from "./shares.js";
+import { TWO_LEAD, hasShares, leadingName } from "./shares.js";
 import { yourText } from "./text_choice.js";
 
 /** Measures that people choose first; the others are in a group below. */
@@ -37,7 +37,7 @@ function colourings() {
  * @returns {{share?: string, kind?: string, has: (head: number) => boolean}}
  */
 function selection({ share, kind }) {
-  const leads = (/** @type {number} */ head) => leadingOf(head).some(({ name }) => name === share);
+  const leads = (/** @type {number} */ head) => leadingName(head) === share;
   const isKind = (/** @type {number} */ head) => withoutValue(kindOf(head)) === kind;
   const some = (/** @type {(head: number) => boolean} */ has) => report.heads.some((_, head) => has(head));
   if (some(leads)) return { share, has: leads };
@@ -60,8 +60,9 @@ export function headsView(state) {
   const heads = [...report.heads.keys()].filter(has);
   const right = report.table ? el("section", { class: "tableside", "aria-label": "Table of heads" }) : null;
   const count = heads.length;
-  if (share !== undefined) right?.append(filterNote(`in which ${share} leads`, shareMeaning(share), count));
-  if (kind !== undefined) right?.append(filterNote(`of kind “${kindLabel(kind)}”`, kindMeaning(kind), count));
+  if (share === charts.two_lead) right?.append(filterNote("in which two shares lead", sentence(TWO_LEAD), count));
+  else if (share !== undefined) right?.append(filterNote(`in which ${share} leads`, shareMeaning(share), count));
+  if (kind !== undefined) right?.append(filterNote(`of kind “${kind}”`, kindMeaning(kind), count));
   right?.append(headTable(state, heads, by));
   return { element: el("div", { class: "two" }, left, right), start: () => grid.draw(), resize: () => grid.draw() };
 }

@@ -8,12 +8,11 @@ import { el } from "./dom.js";
 import { formatNumber } from "./format.js";
 import { scaleOf } from "./grid.js";
 import { help } from "./help.js";
-import { kindLabel } from "./kinds.js";
 import { kindBackground, shade } from "./palettes.js";
 import * as data from "./report.js";
 import { prunable, report } from "./report.js";
 import { sharesNamed, withoutValue } from "./share_names.js";
-import { leadingOf } from "./shares.js";
+import { TWO_LEAD, leadingName } from "./shares.js";
 
 /** @typedef {import("./types.js").State} State */
 
@@ -29,9 +28,9 @@ export function legend(by, state) {
 /** A line per share, then the finer kinds. @param {State} state */
 function sharesLegend(state) {
   const lines = charts.shares.map(({ name, colour, meaning }) => {
-    const count = report.heads.filter((_, head) => leadingOf(head).some((share) => share.name === name)).length;
-    return el("li", {}, key("share", name, name, colour, count, state), el("span", { class: "meaning" }, meaning));
+    return shareLine(name, colour, meaning, state);
   });
+  if (countLed(charts.two_lead)) lines.push(shareLine(charts.two_lead, "var(--dim)", TWO_LEAD, state));
   const finer = kindCounts().filter(([kind]) => kind && !sharesNamed(kind).length);
   const kinds = finer.length ? el("div", { class: "legend" }, kindKeys(finer, state)) : null;
   const ring = "Ring: the five shares. Disc: the share that leads, or two.";
@@ -44,6 +43,18 @@ function sharesLegend(state) {
     el("p", { class: "legend hints" }, el("span", { class: "ringhint" }, sizeHint()), hollowHint(),
       el("span", { class: "dim" }, "Click a share or a kind to list its heads.")));
 }
+
+/** How many heads are led by a share alone, or by two. @param {string} name */
+const countLed = (name) => report.heads.filter((_, head) => leadingName(head) === name).length;
+
+/**
+ * @param {string} name
+ * @param {string} colour
+ * @param {string} meaning
+ * @param {State} state
+ */
+const shareLine = (name, colour, meaning, state) =>
+  el("li", {}, key("share", name, name, colour, countLed(name), state), el("span", { class: "meaning" }, meaning));
 
 /** @param {State} state */
 function kindsLegend(state) {
@@ -68,7 +79,7 @@ function kindCounts() {
  */
 function kindKeys(counts, state) {
   const keys = counts.map(([kind, heads]) => {
-    return el("span", { class: "keyhelp" }, key("kind", kind, kindLabel(kind), kindBackground(kind), heads, state),
+    return el("span", { class: "keyhelp" }, key("kind", kind, kind, kindBackground(kind), heads, state),
       kindHelp(kind));
   });
   return [el("b", {}, "Kinds of heads ", help("kind")), keys];

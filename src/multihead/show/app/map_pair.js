@@ -13,6 +13,7 @@ import { MapView } from "./map_view.js";
 const BOTH = ["before", "after"];
 
 const POINT = "Point at a square to read its weight; click it to choose its row.";
+const LATER = " Switching a head off changes the maps of later layers, not its own.";
 
 export class MapPair {
   /**
@@ -24,6 +25,7 @@ export class MapPair {
     this.read = read;
     this.names = { before: model, after: "with your switches" };
     this.title = el("h2", {});
+    this.hint = POINT;
     this.said = el("p", { class: "cellnote" });
     this.panes = BOTH.map((which) => {
       const view = new MapView({
@@ -52,6 +54,7 @@ export class MapPair {
    */
   update(head, token, maps, elsewhere) {
     this.title.textContent = `Where ${head} looks`;
+    this.hint = maps.after ? POINT + LATER : POINT;
     for (const { which, view, box } of this.panes) {
       const map = maps[which];
       box.hidden = !map;
@@ -69,6 +72,6 @@ export class MapPair {
    * @param {[number, number] | null} cell
    */
   say(which, cell) {
-    this.said.textContent = cell ? this.read(which, cell) : POINT;
+    this.said.textContent = cell ? this.read(which, cell) : this.hint;
   }
 }

@@ -21,6 +21,15 @@ export const hasShares = () => report.heads.some((_, head) => sharesOf(head) !==
 /** The one or two shares that lead in a head. @param {number} head */
 export const leadingOf = (head) => sharesNamed(textIn("leading", head));
 
+/** The meaning of the entry for them in the legend. */
+export const TWO_LEAD = "two shares are about as large as each other";
+
+/** The share that leads in a head, or the name of all heads in which two do. @param {number} head */
+export function leadingName(head) {
+  const leading = leadingOf(head);
+  return leading.length > 1 ? charts.two_lead : (leading[0]?.name ?? "");
+}
+
 /** What a head does by its leading shares, in a sentence. @param {number} head */
 export function leadingSentence(head) {
   const does = leadingOf(head).map(({ one }) => one);

@@ -38,11 +38,11 @@ export const measureLabel = ({ name }) => (Object.hasOwn(LABELS, name) ? LABELS[
 
 /** @type {Record<string, string>} */
 const QUESTIONS = {
-  correlation: "Do two heads write the same vectors?",
-  cka: "Do two heads write the same, up to a rotation?",
+  correlation: "Do two heads have the same output?",
+  cka: "Do two heads have the same output, apart from a rotation?",
   attention: "Do two heads look at the same tokens?",
-  write: "Do two heads write into the same directions, by their weights?",
-  read: "Do two heads read from the same directions, by their weights?",
+  write: "Do the output matrices of two heads write into the same directions?",
+  read: "Do the input matrices of two heads read the same directions?",
 };
 
 /** @param {PairMeasure} measure */

@@ -8,7 +8,6 @@ import { formatFraction, formatPercent, plural, sentence, shorten } from "./form
 import { kindText } from "./grid.js";
 import { HeadMap } from "./head_map.js";
 import { help } from "./help.js";
-import { kindLabel } from "./kinds.js";
 import { MapPair } from "./map_pair.js";
 import { loadMap } from "./maps.js";
 import { HeadSwitches } from "./play/switches.js";
@@ -36,12 +35,12 @@ const EACH = " This model has a prediction for every token: choose one.";
 const MEANING = {
   next: "This model predicts the next token. The bars show the likeliest tokens after the chosen one.",
   masked:
-    "This model fills in hidden tokens. The chosen token is hidden from it, and the bars show what it takes it for. " +
-    "For the list, every other token is hidden in turn.",
+    "This model fills in hidden tokens. The chosen token is hidden, and the bars show the likeliest tokens at its " +
+    "position. For the list below, each token is hidden in turn.",
   classes: "This model sorts its input into classes. The bars show the likeliest classes.",
   vector:
-    "This model has no prediction of words to compare: it turns its input into a vector. The cosine compares the " +
-    "vector with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one.",
+    "This model predicts no words: it turns its input into a vector. The cosine compares the vector with your " +
+    "switches to the vector of the unchanged model: 1 is the same direction, 0 an unrelated one.",
 };
 
 /** Kept while other views are shown. */
@@ -125,8 +124,8 @@ class SwitchScene {
       this.grid?.kinds,
     );
     const lead =
-      "Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs " +
-      "again after every change.";
+      "Switch a head off (untick it) or scale its output with the slider, and compare the predictions before and " +
+      "after. The model runs again after every change.";
     const controls = el("div", { class: "controls" }, textChoice(this.text));
     controls.querySelector("details")?.setAttribute("open", "");
     controls.querySelector("textarea")?.setAttribute("rows", "2");
@@ -154,8 +153,7 @@ class SwitchScene {
       Array.from({ length: site.heads }, (_, h) => {
         const head = firstOf[s] + h;
         const kind = withoutValue(kindOf(head));
-        const group = { group: kindLabel(kind), meaning: kindMeaning(kind) };
-        const about = kind ? { kind: kindOf(head), label: kindText(head), ...group } : {};
+        const about = kind ? { kind, label: kindText(head), meaning: kindMeaning(kind) } : {};
         const name = report.heads[head];
         return { name, shown: name.replace(/^.*\./, ""), ...about };
       }),
@@ -347,7 +345,7 @@ class SwitchScene {
     if (reading === "classes" && rows === 1) return `The likeliest class ${count ? "changed:" : "is the same."}`;
     if (reading === "classes") return `The likeliest class ${count ? `of ${of} changed:` : "is the same everywhere."}`;
     if (!count) return "The likeliest token is the same everywhere.";
-    return reading === "next" ? `The likeliest next token changed after ${of}:` : `Another token fills ${of}:`;
+    return `The likeliest ${reading === "next" ? "next token changed after" : "token changed at"} ${of} (underlined):`;
   }
 
   drawMaps() {

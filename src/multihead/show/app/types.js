@@ -127,6 +127,7 @@
  * @typedef {object} Charts palettes and formats, the same in every face of the report
  * @property {Record<string, string>} kinds
  * @property {Share[]} shares
+ * @property {string} two_lead in the legend: heads in which two shares lead
  * @property {string[]} lines
  * @property {Record<"weight" | "weight-dark" | "measure" | "signed" | "signed-dark", string[]>} ramps
  * @property {string} no_value
@@ -149,8 +150,9 @@
  * @property {string[]} heads names; a head of a pruned model keeps its original one
  * @property {Record<string, Column> | null} table
  * @property {string | null} importance the column of importance
- * @property {Record<string, {meaning: string, threshold: number}>} kinds
- * @property {Record<string, {label: string, sentence: string}>} kind_texts
+ * @property {Record<string, {meaning: string, threshold: number, shares: string[]}>} kinds a head has a kind only
+ * if one of its `shares` leads
+ * @property {Record<string, string>} kind_texts what a head of each kind does
  * @property {Record<string, string> | null} why the evidence for each head's kind
  * @property {Record<string, [string, string, number, number][]> | null} often
  * @property {Pairs | null} pairs

@@ -1,608 +1,617 @@
-"use strict";(()=>{function R(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function a(s,t={},...e){let o=document.createElement(
-s);for(let[n,i]of Object.entries(t))i==null||i===!1||(typeof i=="function"?o.addEventListener(n.slice(2),i):o.setAttribute(n,i===!0?"":String(i)));return ls(o,e),
-o}function ls(s,t){for(let e of t)Array.isArray(e)?ls(s,e):e!=null&&s.append(e)}function _(s,t={},...e){let o=document.createElementNS("http://www.w3.org/2000/s\
-vg",s);for(let[n,i]of Object.entries(t))o.setAttribute(n,String(i));return o.append(...e),o}function X(s,t,e,o,n,i=[]){let r=a("select",{onchange:()=>o(r.value)}),
-l=(c,h)=>{for(let[u,p]of h){let m=a("option",{value:u},p);m.selected=u===e,c.append(m)}};if(l(r,t),i.length){let c=a("optgroup",{label:"more"});l(c,i),r.append(
-c)}return a("div",{class:"choice"},a("label",{},a("span",{},s),r),n)}function Bt(s,t,e,o){let n=a("input",{type:"checkbox",onchange:()=>e(n.checked)});return n.
-checked=t,a("div",{class:"toggle"},a("label",{},n,a("span",{},s)),o)}function ot(s){R("live").textContent=s}function oe(){return new Promise(s=>{"requestIdleCal\
-lback"in window?requestIdleCallback(s,{timeout:500}):setTimeout(s,100)})}function ne(s,t){let e=a("a",{href:URL.createObjectURL(s),download:t});e.click(),setTimeout(
-()=>URL.revokeObjectURL(e.href),1e4)}function ct(s,t){let e=t.getBoundingClientRect();return[s.clientX-e.left,s.clientY-e.top]}function ie(s,t){return s.target instanceof
-Element?s.target.closest(t):null}var cs=null,hs=Uint8Array;async function re(s){let t=hs.fromBase64?hs.fromBase64(s):Uint8Array.from(atob(s),o=>o.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
-await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function ds(){let s=R("data"),t=JSON.parse(new TextDecoder().decode(
-await re(s.textContent??"")));return s.remove(),t}function At(s){return cs??=(R("lines").textContent??"").split(`
-`),re(cs[s])}var wt=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Le=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Fo=Float64Array.from({
-length:32},(s,t)=>2**((t||1)-25));function us(s){let t=s.length/2,e=new Float32Array(t);for(let o=0;o<t;o+=1){let n=s[o]<<8|s[t+o],i=n>>10&31,r=((i?1024:0)+(n&1023))*
-Fo[i];e[o]=n&32768?-r:r}return e}var x;function ps(s){x=s}var d,v=[],N=new Map,G=[],nt=new Set;async function ms(){d=await ds(),ps(d.charts),d.served&&(d.texts=Ho(d.texts)),N=new Map(d.heads.map((s,t)=>[s,t])),v=[],G=[],
-d.sites.forEach((s,t)=>{G.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:Wo(d.heads[v.length])})}),nt=Do()}function Ho(s){let t=[];for(let e of s)
-t[e.at??0]=e;return t}var Wo=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),Ut=s=>s.replace(/H\d+$/,"");function Do(){let s=d.curve,t=s?.curves[0];if(!s||!t)return new Set(
-[]);let e=t.points.find(o=>o.gone===s.prunable);return new Set(e?.heads??t.order.slice(0,s.prunable))}function E(s){return s&&d.table&&Object.hasOwn(d.table,s)?
-d.table[s]:null}var Et=(s,t)=>E(s)?.values[t]??null;function A(s,t){let e=Et(s,t);return typeof e=="number"?e:null}function H(s,t){let e=Et(s,t);return typeof e==
-"string"?e:""}var ae=s=>d.heads.map((t,e)=>A(s,e)),fs=()=>Object.keys(d.table??{}).filter(s=>E(s)?.values.some(t=>typeof t=="number"));function ws(s,t){let e=E(
-s)?.why??{};return Object.keys(e).find(o=>e[o].includes(d.heads[t]))??""}var q=s=>H("kind",s),gs=s=>[q(s),H("kind_detail",s)].filter(Boolean).join(" "),gt=s=>A(
-d.importance,s);function le(s){let t=d.importance?A(`${d.importance}_error`,s):null;return t===null?null:1.96*t}function Ot(s,[t,e]){let o=v[s],n=d.sites.length,
-i=(o.site+t+n)%n,r=d.sites[i].heads,l=t?Math.min(o.head,r-1):(o.head+e+r)%r;return G[i]+l}var ce={ArrowLeft:[0,-1],ArrowRight:[0,1],ArrowUp:[-1,0],ArrowDown:[1,
-0]};var he=()=>Object.fromEntries(new URLSearchParams(location.hash.slice(1)));function Z(s,t){let e=Number(s);return s!==void 0&&s!==""&&Number.isInteger(e)&&e>=0&&
-e<t?e:null}function W(s){return`#${Object.entries({...he(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(([e,o])=>`${e}=${encodeURIComponent(String(o))}`).join(
-"&")}`}function S(s){location.hash=W(s)}function kt(s){history.replaceState(null,"",W(s))}function Ct(s){let{site:t,number:e}=v[s],{stack:o,layer:n}=d.sites[t];
-return{stack:o||void 0,layer:String(n),head:String(e)}}var C=s=>W({view:void 0,kind:void 0,share:void 0,pick:void 0,second:void 0,...Ct(s)}),de={view:"heads",layer:void 0,
-head:void 0,second:void 0,row:void 0};function Vt(s){if(s.layer===void 0||s.head===void 0)return null;let t=v.findIndex(({site:e,number:o})=>{let{layer:n,stack:i}=d.
-sites[e];return String(n)===s.layer&&(i||"")===(s.stack||"")&&String(o)===s.head});return t<0?null:t}var ks=s=>s==null||Number.isNaN(s);function L(s,t=x.format.digits){let{missing:e,plain:o}=x.format;if(ks(s))return e;let n=Math.abs(s);return Number.isInteger(s)&&
-n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function y(s){let{missing:t,fraction_digits:e}=x.
-format;return ks(s)?t:s.toFixed(e)}var it=(s,t=2)=>`${L(100*s,t)} %`;function Kt(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
-(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function M(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var P=s=>s?`${s[0].
-toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",Y=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var zo=16,D="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",It=()=>window.devicePixelRatio||1;function Gt(s){let t=s.getContext("2d");if(!t)throw new Error(
-"this browser draws no canvas");return t}function z(s,t,e){let o=It(),[n,i]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],r=Gt(s);return s.width===n&&
-s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=n,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(o,0,0,o,0,0),r}function Rt(s,t=160){
-let e=a("canvas",{class:"bar","aria-hidden":"true"}),o=z(e,t,10);for(let n=0;n<t;n+=1)o.fillStyle=s(n/(t-1)),o.fillRect(n,0,1,10);return e}function rt(s,t,e,o){
-s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var bs=()=>parseFloat(getComputedStyle(document.documentElement).fontSize)/zo;var ys=s=>Object.hasOwn(d.kind_texts,s)?d.kind_texts[s]:null,B=s=>ys(s)?.label??s,ue=s=>ys(s)?.sentence??"";var Ne=20,xs=.4,pe=2*Math.PI;function vs(s,{color:t,size:e=.6,hollow:o},n,i,r){let[l,c]=x.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(n+r/2,i+r/2,h,
-0,pe),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,o?s.stroke():s.fill()}function Bo(s,{color:t},e,o,n){let i=$s(n);s.fillStyle=t,s.fillRect(
-e+i,o+i,n-2*i,n-2*i)}function Uo(s,t,e,o,n){t.parts?n<Ne?Ko(s,t,e,o,n):Vo(s,t,e,o,n):vs(s,{...t,size:.2},e,o,n)}function Vo(s,{parts:t=[],leading:e=[],size:o=1,
-hollow:n},i,r,l){let{size:[c,h],hole:u,centre:p}=x.ring,m=l/2*(c+(h-c)*o),[f,k]=[i+l/2,r+l/2],b=(F,st,K)=>{s.beginPath(),s.arc(f,k,F,pe*(st-.25),pe*(K-.25))},O=m*
-(1-u),T=.6/(pe*(m-O/2)),g=0;s.lineWidth=O,t.forEach((F,st)=>{let K=g+F,lt=F>3*T&&F<1?T:0;s.strokeStyle=x.shares[st].colour,b(m-O/2,g+lt,K-lt),F>0&&s.stroke(),g=
-K}),s.lineWidth=Math.max(1.2,m/9);let I=m*p-(n?s.lineWidth/2:0);e.forEach(({colour:F},st)=>{s.strokeStyle=s.fillStyle=F;let[K,lt]=[.5+st/e.length,.5+(st+1)/e.length];
-b(I,K,lt),n?s.stroke():s.fill()})}function Ko(s,{parts:t=[],leading:e=[],hollow:o},n,i,r){let l=$s(r),c=r-2*l,h=Math.max(1,r/8),u=x.shares.map(({name:f})=>f),p=e.
-reduce((f,{name:k})=>f+t[u.indexOf(k)],0),m=s.globalAlpha;s.globalAlpha=m*(xs+(1-xs)*Math.sqrt(Math.max(0,Math.min(1,p)))),s.lineWidth=h,e.forEach(({colour:f},k)=>{
-let b=c/e.length,[O,T]=[n+l+k*b,i+l];s.strokeStyle=s.fillStyle=f,o?s.strokeRect(O+h/2,T+h/2,b-h,c-h):s.fillRect(O,T,b,c)}),s.globalAlpha=m}var $s=s=>s>12?1.5:.5,
-Ss={dot:vs,square:Bo,shares:Uo};var ht=s=>s.split(",")[0];function tt(s){let t=ht(s).split(" + ");return x.shares.filter(({name:e})=>t.includes(e))}var Lt=256;function bt(s){let{kinds:t,no_value:e}=x;return Object.hasOwn(t,s)?t[s]:tt(s)[0]?.colour??e}function fe(s){let[t,e]=tt(s);return e?`linear-gradient(9\
-0deg, ${t.colour} 50%, ${e.colour} 50%)`:bt(s)}var Re=s=>x.lines[s%x.lines.length],Go=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Yo(s){let t=s.map(
-Go),e=new Uint8Array(3*Lt);for(let o=0;o<Lt;o+=1){let n=o/(Lt-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(n));for(let r=0;r<3;r+=1)e[3*o+r]=Math.round(t[i][r]+
-(n-i)*(t[i+1][r]-t[i][r]))}return e}var Ms=new Map;function Ts(s){let t=Ms.get(s);return t||(t=Yo(x.ramps[s]),Ms.set(s,t)),t}var Pe=()=>document.documentElement.
-dataset.theme==="dark"?"weight-dark":"weight";function dt(s,t){let e=Ts(s),o=3*Math.max(0,Math.min(Lt-1,Math.round(t*(Lt-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}var Ie=new Map,me=null;function $(s){let t=Ie.
-get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Ie.set(s,t)),t}function As(){if(!me){let s=Ts(Pe()),t=new Uint8Array(
-4*Lt).fill(255);for(let e=0;e<Lt;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);me=new Uint32Array(t.buffer)}return me}function Es(){me=null,Ie.clear()}function ut(s){if(!H("leading",s))return null;let t=x.shares.map(({name:e})=>A(e,s));return t.includes(null)?null:t}var Yt=()=>d.heads.some((s,t)=>ut(t)!==null),
-et=s=>tt(H("leading",s));function Os(s){let t=et(s).map(({one:e})=>e);return t.length?`This head ${t.join("; it also ")}.`:""}var yt=62,Pt=40,Cs=46,Qo=5;function Jo(s,t){if(s==="shares"||s==="kind"){let r=d.heads.map((h,u)=>gt(u)),[,l]=Ls(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
-hares"?"shares":"dot",color:bt(q(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:nt.has(d.heads[h]),faded:!t(h),parts:ut(h)??void 0,leading:et(h)})}let e=ae(
-s),{ramp:o,low:n,high:i}=je(e);return r=>{let l=e[r];return{shape:"square",color:l===null?$("--line"):dt(o,i>n?(l-n)/(i-n):.5)}}}function je(s){let[t,e]=Ls(s),o=Math.
-max(-t,e);return t<0&&e>0?{ramp:"signed",low:-o,high:o}:{ramp:"measure",low:t,high:e}}function Ls(s){let[t,e]=[1/0,-1/0];for(let o of s)o!==null&&o<t&&(t=o),o!==
-null&&o>e&&(e=o);return[t,e]}var we=class{constructor(t,e){this.by=t,this.chosen=e,this.columns=1+Math.max(...v.map(o=>o.number)),this.headAt=new Map(v.map(({site:o,
-number:n},i)=>[`${o} ${n}`,i])),this.side=Cs,this.picked=0,this.hovered=null,this.canvas=a("canvas",{tabindex:"0",role:"application",class:"grid","aria-label":"\
-Grid of heads, layers down, heads across. Arrow keys move, Enter opens the head."}),this.note=a("p",{class:"hover","aria-hidden":"true"}),this.box=a("div",{class:"\
-gridbox"},this.canvas),this.canvas.addEventListener("pointermove",o=>this.hover(this.under(o))),this.canvas.addEventListener("pointerleave",()=>this.hover(null)),
-this.canvas.addEventListener("click",o=>{let n=this.under(o);n!==null&&(location.hash=C(n))}),this.canvas.addEventListener("keydown",o=>this.onKey(o)),this.canvas.
-addEventListener("focus",()=>this.draw()),this.canvas.addEventListener("blur",()=>this.draw()),this.describe(null)}under(t){let[e,o]=ct(t,this.canvas),[n,i]=[Math.
-floor((o-Pt)/this.side),Math.floor((e-yt)/this.side)];return this.headAt.get(`${n} ${i}`)??null}hover(t){t!==this.hovered&&(this.hovered=t,this.canvas.style.cursor=
-t===null?"default":"pointer",this.draw(),this.describe(t))}describe(t){let e="Point at a head for its numbers; click to open it.";this.note.textContent=t===null?
-e:ge(t,this.by)}onKey(t){t.key==="Enter"&&(location.hash=C(this.picked));let e=ce[t.key];e&&(t.preventDefault(),t.stopPropagation(),this.picked=Ot(this.picked,e),
-this.draw(),this.describe(this.picked),ot(ge(this.picked,this.by)))}draw(){let t=d.sites.length,e=((this.box.clientWidth||600)-yt)/this.columns;this.side=Math.max(
-Qo,Math.min(Cs,e>12?Math.floor(e):e)),this.box.parentElement&&(this.box.parentElement.dataset.mark=this.side<Ne?"tile":"ring");let[o,n]=[this.side*this.columns,
-this.side*t],i=z(this.canvas,yt+o,Pt+n+2);this.drawAxes(i,o,n);let r=Jo(this.by,this.chosen),l=document.activeElement===this.canvas?this.picked:null;v.forEach(({
-site:c,number:h},u)=>{let[p,m]=[yt+h*this.side,Pt+c*this.side],f=r(u);i.globalAlpha=f.faded?.16:1,Ss[f.shape](i,f,p,m,this.side),i.globalAlpha=1,!(u!==this.hovered&&
-u!==l)&&(i.strokeStyle=$("--ink"),i.lineWidth=1.5,i.strokeRect(p+.75,m+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,o){t.font=`600 12px ${D}`,t.fillStyle=$(
-"--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",yt+Math.min(e,this.box.clientWidth-yt)/2,8),rt(t,"layer",8,Pt+o/2),t.font=`11px ${D}`,t.
-fillStyle=$("--dim");let n=Math.max(1,Math.ceil(18/this.side));for(let r=0;r<this.columns;r+=n)t.fillText(String(r),yt+(r+.5)*this.side,Pt-11);t.textAlign="righ\
-t";let i=d.sites.length>40||this.side<14;d.sites.forEach(({label:r,layer:l},c)=>{if(c%n)return;let h=i?String(l):r.replace(/^(enc|dec)oder\./,"$1.");t.fillText(
-h,yt-8,Pt+(c+.5)*this.side)})}};function ge(s,t){let e=[d.heads[s]];if(E("kind")){let r=A("kind_score",s),l=ht(q(s))===q(s);e.push(`${Q(s)}${r===null||!l?"":` ${y(
-r)}`}`)}let o=ut(s);o&&e.push(x.shares.map(({name:r},l)=>`${r} ${y(o[l])}`).join(", ")),d.importance&&e.push(`importance ${L(gt(s),2)}`);let n=H("most_similar",
-s);n&&e.push(`most similar ${n} ${y(A("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===d.importance?null:E(t);return t&&i&&e.push(`${t} ${L(A(t,s))}`),
-nt.has(d.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Q=s=>[B(q(s)),H("kind_detail",s)].filter(Boolean).join(" "),qs=s=>ue(q(s))||Os(s);var V={head:"A head looks at every token of a text and mixes some of them into each token. A layer has several heads, each with its own weights. L3H7 is head 7 \
-of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work side by side; the next layer reads what they wrote.",token:"A word or a piece o\
-f a word: the unit that the model reads.",parameters:"The numbers that training has set. M is a million.","kv heads":"Heads that have keys and values of their o\
-wn. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. Each row is \
-a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger its weight.",switch:"\
-Multiplies what a head writes by a factor: 1 leaves it as it is, 0 switches the head off, as if it were pruned. Later heads read what is left, so their maps may\
- change, too.",query:"The token that looks: a row of the map. Its weights sum to 1.",key:"A token that is looked at: a column of the map.",shading:"Each box is \
-coloured by the largest weight of its head from this token, on a square-root scale like the maps. The text is shaded by the mean over all heads, relative to its\
- largest value.",weight:"How much of a key flows into a query, from 0 to 1. The weights of one query sum to 1. The colour shows the square root of the weight, s\
-o small weights stay visible: 0.25 has the colour in the middle of the bar.",kind:"What a head mostly does, such as looking at the previous token. A head has a \
-kind only if its score is significantly above a threshold and above chance, measured over several documents; otherwise it is named by its leading share and the \
-share's value.",shares:"A head that looks everywhere alike is all spread. Whatever makes it choose, the five shares say how much of it: spread + rest + position\
- + word + match = 1, as parts of log n for texts of n tokens. Spread and rest lead only where they dominate; two shares lead where their intervals overlap or th\
-ey differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see its row.",
-score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight that goes where the kind says. The tick is the threshold, the lin\
-e the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold and the score \
-by chance.",importance:"How much worse the model gets without this head. The value after ± is half of the 95 % interval; a value below its ± may be zero.","mo\
-st similar":"The head whose output is closest to that of this one, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"The two heads of each line are \
-closest by the measure that is chosen, among the heads that are shown. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar \
-the outputs of two heads are, up to a rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its \
-key adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Leaves out \
-special tokens such as [CLS] and [SEP]. The weights of the others sum to 1 again.",direction:"Where a token looks is its row of the map. Who looks at it is its \
-column.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if it looks at one token only, l\
-arger if it looks at many.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token at a time.",first:"The share of th\
-e weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",previous:"The share of the weight o\
-n the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight on the token's own position.",same_token:"\
-The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an earlier copy of the same token.",output_norm:"\
-The length of the vector that the head writes.",measures:"Values measured over the corpus. The “?” beside each says what it means.",pairs:"The tokens that t\
-he head ties together most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back on the left, ahead on the ri\
-ght.",group:"Heads that are more similar to each other, on average, than a threshold. One of them may replace the others.",pruning:"Removing heads from the mode\
-l. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality lost":"How much worse the mode\
-l is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs where it has no vocabulary.","can be pruned":"These heads\
- can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads are removed first.","hea\
-ds kept":"The number of heads that stay in the model, from all of them on the left to none on the right.","attention costs":"Parameters, arithmetic and memory o\
-f the attention layers alone, for a text as long as stated: counted from the sizes, not measured.","cost: parameters":"The weights of the attention layers.","co\
-st: FLOPs, projections":"Multiplications and additions that make queries, keys and values of every token, and mix the heads' outputs.","cost: FLOPs, attention":"\
-Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same for pairs that the mask a\
-llows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were stored. Fast kernels never\
- store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs per token":"Multiplicati\
-ons and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory that is read for one new token: weights and the KV cac\
-he.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when a text is read at once. Above about 100, arithmetic limits the speed; below,\
- memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"The length of text above whic\
-h comparing tokens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the mask allows.","as computed":"\
-The left side of the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"A claim about multi-hea\
-d attention from a paper or a textbook that can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were computed on this mode\
-l."};var xt=a("div",{id:"definition",role:"note",hidden:!0}),vt=null;function Qt(){vt?.setAttribute("aria-expanded","false"),vt=null,xt.hidden=!0}function Xo(s,t,e){
-Qt(),vt=s,s.setAttribute("aria-expanded","true"),xt.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(xt),xt.hidden=!1;let o=s.getBoundingClientRect(),
-{width:n,height:i}=xt.getBoundingClientRect(),r=Math.max(8,Math.min(o.left-12,document.documentElement.clientWidth-n-8)),l=o.bottom+6+i<=window.innerHeight||o.top<
-i+6;xt.style.left=`${r+window.scrollX}px`,xt.style.top=`${(l?o.bottom+6:o.top-i-6)+window.scrollY}px`,ot(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{
-let t=s.target;vt&&!xt.contains(t)&&!vt.contains(t)&&Qt()});window.addEventListener("hashchange",Qt);document.addEventListener("keydown",s=>{s.key!=="Escape"||!vt||
-(s.stopPropagation(),vt.focus(),Qt())},{capture:!0});function w(s,t=V[s]){let e=a("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expand\
-ed":"false",onclick:o=>{o.preventDefault(),o.stopPropagation(),vt===e?Qt():Xo(e,s,t)}});return e.textContent="?",e}var U=(s,t=s.toLowerCase())=>a("h3",{},s," ",
-w(t));function at(s){let t=E(s),e=Object.hasOwn(V,s)?V[s]:s===d.importance?V.importance:"",o=t?`${P(t.meaning)}${t.unit?` Unit: ${t.unit}.`:""}`:"";return w(s,[e,o].filter(
-Boolean).join(" "))}function ke(s){return w(B(s),Jt(s))}function Jt(s){let t=Object.hasOwn(d.kinds,s)?d.kinds[s]:null,e=t?`${P(t.meaning)} Its score must be abo\
-ve ${t.threshold} and above chance.`:"";return[...tt(s).map(({name:n,meaning:i})=>P(`${n}: ${i}`)),ue(s),e].filter(Boolean).join(" ")}function Zo({q:s,k:t,dim:e},o,n,i,r){let l=o*e,c=l+e,h=n;for(;h+3<i;h+=4){let[u,p,m,f]=[0,0,0,0];for(let k=l,b=h*e;k<c;k+=1,b+=1){let O=s[k];u+=O*t[b],p+=O*t[b+
-e],m+=O*t[b+2*e],f+=O*t[b+3*e]}r[h]=u,r[h+1]=p,r[h+2]=m,r[h+3]=f}for(;h<i;h+=1){let u=0;for(let p=l,m=h*e;p<c;p+=1,m+=1)u+=s[p]*t[m];r[h]=u}}function Ns(s,t,e){
-let{bias:o,softcap:n,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),Zo(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let p=r;p<l;p+=1)n!==void 0&&
-(e[p]=n*Math.tanh(e[p]/n)),o&&(e[p]+=o[p+c]),e[p]>h&&(h=e[p]);let u=i===void 0?0:Math.exp(i-h);for(let p=r;p<l;p+=1)e[p]=Math.exp(e[p]-h),u+=e[p];for(let p=r;p<
-l;p+=1)e[p]/=u;return e}var tn=40,en=()=>new Promise(s=>setTimeout(s)),_e=s=>255*Math.sqrt(s)+.5,pt=class s{constructor(t,e,o){this.name=t,this.queries=o.queries,this.keys=o.keys,this.
-rows=e.sequences[o.rows],this.columns=e.sequences[o.columns],this.square=o.rows===o.columns,this.coded=null,this.qk=null,this.norms=null,this.completing=null}static async read(t,e,o,n,i){
-let r=new s(t,e,o);return n.map!==void 0?r.coded=await At(n.map):r.qk=await sn(n),o.norms!==null&&(r.norms=wt(await At(o.norms)).subarray(i*o.keys,(i+1)*o.keys)),
-r}static fromWeights(t,e,o){let n=e.shown.length,i={label:"",queries:n,keys:n,rows:0,columns:0,norms:null,heads:[]};return s.fromCodes(t,{sequences:[e]},i,Uint8Array.
-from(o,_e))}static fromCodes(t,e,o,n){let i=new s(t,e,o);return i.coded=n,i}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){
-if(this.coded)return;let t=new Uint8Array(this.queries*this.keys),e=performance.now();for(let o=0;o<this.queries;o+=1){let n=this.row(o);for(let i=0,r=o*this.keys;i<
-this.keys;i+=1)t[r+i]=_e(n[i]);performance.now()-e>tn&&(await en(),e=performance.now())}this.coded=t}get bytes(){return(this.coded?.length??0)+(this.qk?4*(this.
-qk.q.length+this.qk.k.length):0)}row(t){let e=new Float32Array(this.keys);if(this.qk)return Ns(this.qk,t,e);if(this.coded)for(let o=0;o<this.keys;o+=1)e[o]=(this.
-coded[t*this.keys+o]/255)**2;return e}column(t){let e=new Float32Array(this.queries),o=this.coded;if(o)for(let n=0;n<this.queries;n+=1)e[n]=(o[n*this.keys+t]/255)**
+"use strict";(()=>{function P(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function a(s,t={},...e){let n=document.createElement(
+s);for(let[o,i]of Object.entries(t))i==null||i===!1||(typeof i=="function"?n.addEventListener(o.slice(2),i):n.setAttribute(o,i===!0?"":String(i)));return hs(n,e),
+n}function hs(s,t){for(let e of t)Array.isArray(e)?hs(s,e):e!=null&&s.append(e)}function F(s,t={},...e){let n=document.createElementNS("http://www.w3.org/2000/s\
+vg",s);for(let[o,i]of Object.entries(t))n.setAttribute(o,String(i));return n.append(...e),n}function J(s,t,e,n,o,i=[]){let r=a("select",{onchange:()=>n(r.value)}),
+l=(c,h)=>{for(let[d,p]of h){let m=a("option",{value:d},p);m.selected=d===e,c.append(m)}};if(l(r,t),i.length){let c=a("optgroup",{label:"more"});l(c,i),r.append(
+c)}return a("div",{class:"choice"},a("label",{},a("span",{},s),r),o)}function Dt(s,t,e,n){let o=a("input",{type:"checkbox",onchange:()=>e(o.checked)});return o.
+checked=t,a("div",{class:"toggle"},a("label",{},o,a("span",{},s)),n)}function et(s){P("live").textContent=s}function ee(){return new Promise(s=>{"requestIdleCal\
+lback"in window?requestIdleCallback(s,{timeout:500}):setTimeout(s,100)})}function se(s,t){let e=a("a",{href:URL.createObjectURL(s),download:t});e.click(),setTimeout(
+()=>URL.revokeObjectURL(e.href),1e4)}function at(s,t){let e=t.getBoundingClientRect();return[s.clientX-e.left,s.clientY-e.top]}function ne(s,t){return s.target instanceof
+Element?s.target.closest(t):null}var ds=null,us=Uint8Array;async function oe(s){let t=us.fromBase64?us.fromBase64(s):Uint8Array.from(atob(s),n=>n.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
+await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function ps(){let s=P("data"),t=JSON.parse(new TextDecoder().decode(
+await oe(s.textContent??"")));return s.remove(),t}function Tt(s){return ds??=(P("lines").textContent??"").split(`
+`),oe(ds[s])}var ft=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Ce=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Wn=Float64Array.from({
+length:32},(s,t)=>2**((t||1)-25));function ms(s){let t=s.length/2,e=new Float32Array(t);for(let n=0;n<t;n+=1){let o=s[n]<<8|s[t+n],i=o>>10&31,r=((i?1024:0)+(o&1023))*
+Wn[i];e[n]=o&32768?-r:r}return e}var y;function fs(s){y=s}var u,v=[],N=new Map,K=[],st=new Set;async function ws(){u=await ps(),fs(u.charts),u.served&&(u.texts=Dn(u.texts)),N=new Map(u.heads.map((s,t)=>[s,t])),v=[],K=[],
+u.sites.forEach((s,t)=>{K.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:zn(u.heads[v.length])})}),st=Bn()}function Dn(s){let t=[];for(let e of s)
+t[e.at??0]=e;return t}var zn=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),zt=s=>s.replace(/H\d+$/,"");function Bn(){let s=u.curve,t=s?.curves[0];if(!s||!t)return new Set(
+[]);let e=t.points.find(n=>n.gone===s.prunable);return new Set(e?.heads??t.order.slice(0,s.prunable))}function E(s){return s&&u.table&&Object.hasOwn(u.table,s)?
+u.table[s]:null}var Mt=(s,t)=>E(s)?.values[t]??null;function M(s,t){let e=Mt(s,t);return typeof e=="number"?e:null}function _(s,t){let e=Mt(s,t);return typeof e==
+"string"?e:""}var ie=s=>u.heads.map((t,e)=>M(s,e)),gs=()=>Object.keys(u.table??{}).filter(s=>E(s)?.values.some(t=>typeof t=="number"));function ks(s,t){let e=E(
+s)?.why??{};return Object.keys(e).find(n=>e[n].includes(u.heads[t]))??""}var q=s=>_("kind",s),bs=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),wt=s=>M(
+u.importance,s);function re(s){let t=u.importance?M(`${u.importance}_error`,s):null;return t===null?null:1.96*t}function At(s,[t,e]){let n=v[s],o=u.sites.length,
+i=(n.site+t+o)%o,r=u.sites[i].heads,l=t?Math.min(n.head,r-1):(n.head+e+r)%r;return K[i]+l}var ae={ArrowLeft:[0,-1],ArrowRight:[0,1],ArrowUp:[-1,0],ArrowDown:[1,
+0]};var le=()=>Object.fromEntries(new URLSearchParams(location.hash.slice(1)));function X(s,t){let e=Number(s);return s!==void 0&&s!==""&&Number.isInteger(e)&&e>=0&&
+e<t?e:null}function W(s){return`#${Object.entries({...le(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join(
+"&")}`}function S(s){location.hash=W(s)}function gt(s){history.replaceState(null,"",W(s))}function Et(s){let{site:t,number:e}=v[s],{stack:n,layer:o}=u.sites[t];
+return{stack:n||void 0,layer:String(o),head:String(e)}}var C=s=>W({view:void 0,kind:void 0,share:void 0,pick:void 0,second:void 0,...Et(s)}),ce={view:"heads",layer:void 0,
+head:void 0,second:void 0,row:void 0};function Bt(s){if(s.layer===void 0||s.head===void 0)return null;let t=v.findIndex(({site:e,number:n})=>{let{layer:o,stack:i}=u.
+sites[e];return String(o)===s.layer&&(i||"")===(s.stack||"")&&String(n)===s.head});return t<0?null:t}var ys=s=>s==null||Number.isNaN(s);function L(s,t=y.format.digits){let{missing:e,plain:n}=y.format;if(ys(s))return e;let o=Math.abs(s);return Number.isInteger(s)&&
+o<n[1]?String(s):o>=n[1]||o<n[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function x(s){let{missing:t,fraction_digits:e}=y.
+format;return ys(s)?t:s.toFixed(e)}var nt=(s,t=2)=>`${L(100*s,t)} %`;function Ut(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
+(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function T(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var I=s=>s?`${s[0].
+toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",G=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var Un=16,D="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",qt=()=>window.devicePixelRatio||1;function Vt(s){let t=s.getContext("2d");if(!t)throw new Error(
+"this browser draws no canvas");return t}function z(s,t,e){let n=qt(),[o,i]=[Math.max(1,Math.round(t*n)),Math.max(1,Math.round(e*n))],r=Vt(s);return s.width===o&&
+s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=o,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(n,0,0,n,0,0),r}function Nt(s,t=160){
+let e=a("canvas",{class:"bar","aria-hidden":"true"}),n=z(e,t,10);for(let o=0;o<t;o+=1)n.fillStyle=s(o/(t-1)),n.fillRect(o,0,1,10);return e}function ot(s,t,e,n){
+s.save(),s.translate(e,n),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var It=()=>parseFloat(getComputedStyle(document.documentElement).fontSize)/Un;var U={head:"From every token, a head looks at other tokens and takes information from them. A layer has several heads, and each looks at different tokens. L3H7\
+ is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work in parallel, and the next layer reads their output.",token:"A word o\
+r a piece of a word: the unit that the model reads.",parameters:"The values that training has set. M is a million, k a thousand.","kv heads":"Heads with keys an\
+d values. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. Each r\
+ow is a query, the token that looks; each column is a key, a token that it looks at. The darker the square (on a dark page, the brighter), the larger the weight\
+.",switch:"Multiplies the output of a head by a factor: 1 changes nothing, 0 switches the head off, as if it were pruned. Heads of later layers read this output\
+, so their maps may change, too.",query:"The token that looks: a row of the map. The weights of a row add up to 1.",key:"A token that a query looks at: a column\
+ of the map.",shading:"The colour of each box shows the largest weight of its head from this token, on a square-root scale like the maps. The shading of the tex\
+t shows the mean over all heads, relative to its largest value.",weight:"How much a token takes from a token that it looks at, from 0 to 1. All weights from one\
+ token add up to 1. Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",kind:"What a head mostly does, \
+such as looking at the previous token. A head has a kind only if its score is significantly above a threshold and above chance, measured over several documents.\
+ Otherwise its name is its leading share with the value of the share.",shares:"Five shares explain why a head looks where it looks; they add up to 1. Spread: it\
+ looks at many tokens equally. Rest: it looks at the first or at special tokens. Position: the distance decides. Word: the token that it looks at decides. Match\
+: both tokens decide. They are parts of log n, for texts of n tokens. Spread and rest lead only where they dominate. Two shares lead where their intervals overl\
+ap or they differ by less than 15 %.","example rows":"Tokens with large weights in this text, and the three keys that each looks at most. Click a token to see i\
+ts row.",score:"How clearly a head is of its kind, from 0 to 1: for most kinds, the share of its weight on the tokens that define the kind. The tick is the thre\
+shold, the line the 95 % interval, the open dot the score by chance.",evidence:"Why the head has its kind, or none: the score, its 95 % interval, the threshold \
+and the score by chance.",importance:"How much worse the model is without this head. The value after ± is half of the 95 % interval; if the importance is below \
+it, it may be zero.","most similar":"The head with the most similar output, by CKA: 0 is unrelated, 1 is the same.","most similar pairs":"Each line is a pair of\
+ heads among the heads that are shown, by the chosen measure. Click a pair to see both maps side by side.",CKA:"Centered kernel alignment: how similar the outpu\
+ts of two heads are, whatever their rotation. 0 is unrelated, 1 is the same.","norm-weighted":"Each weight is multiplied by the length of the vector that its ke\
+y adds to the output, and rows sum to 1 again (Kobayashi et al. 2020). A large weight on a token that adds nothing disappears.","hide delimiters":"Excludes spec\
+ial tokens such as [CLS] and [SEP]. The weights of the other tokens are scaled to add up to 1 again.",direction:"A row of the map shows where a token looks. A c\
+olumn shows who looks at the token.",distance:"How far away the keys are that a head looks at, in tokens.",entropy:"How widely a head spreads its weight: 0 if i\
+t looks at one token only, larger if it looks at many tokens.",max_weight:"The largest weight that a query gives to one key; near 1, the head looks at one token\
+ at a time.",first:"The share of the weight on the first token.",special:"The share of the weight on special tokens such as [CLS], [SEP] or the end of a text.",
+previous:"The share of the weight on the token one position back.",next:"The share of the weight on the token one position ahead.",self:"The share of the weight\
+ on the token itself.",same_token:"The share of the weight on other copies of the same token.",induction:"The share of the weight on tokens that followed an ear\
+lier copy of the same token.",output_norm:"The length of the head's output vector.",measures:"Values measured over the corpus. The “?” beside each says what it \
+means.",pairs:"The tokens that the head connects most strongly: from the query to the key.","by distance":"How much weight goes to keys at each distance: back o\
+n the left, ahead on the right.",group:"Heads that are, on average, more similar to each other than a threshold. One of them may replace the others.",pruning:"R\
+emoving heads from the model. The matrices get smaller, so the model needs less memory and time. Quality is measured again with the heads removed.","quality los\
+t":"How much worse the model is without the removed heads, as a share: the growth of its perplexity, or the change of its outputs if it has no vocabulary.","can\
+ be pruned":"These heads can be removed together, and the model loses less quality than the limit (the dashed line).",method:"The rule that decides which heads \
+are removed first.","heads kept":"How many heads remain in the model: all of them on the left, none on the right.","attention costs":"Parameters, arithmetic and\
+ memory of the attention layers alone, for a text of the given length. They are computed from the sizes, not measured.","cost: parameters":"The weights of the a\
+ttention layers.","cost: FLOPs, projections":"Multiplications and additions that compute queries, keys and values of every token, and mix the heads' outputs.","\
+cost: FLOPs, attention":"Multiplications and additions that compare every query with every key and mix the values.","cost: FLOPs, visible pairs only":"The same \
+for pairs that the mask allows: about half of them in a causal model.","cost: scores, if written out":"Memory for the attention maps of all heads if they were s\
+tored. Fast kernels never store them.","cost: KV cache":"Memory for the keys and values of all earlier tokens while a text is generated.","cost: decoding, FLOPs\
+ per token":"Multiplications and additions for one new token while a text is generated.","cost: decoding, bytes per token":"Memory read for one new token: weigh\
+ts and the KV cache.","cost: FLOPs per byte, all tokens":"Arithmetic per byte of memory traffic when the model reads a whole text at once. Above about 100, arit\
+hmetic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"The same for one new token while a text is generated.","cost: crossover, tokens":"\
+The length of text above which comparing tokens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the \
+mask allows.","as computed":"The left side of the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"\
+A claim about multi-head attention from a paper or a textbook. It can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were\
+ computed on this model."};var kt=a("div",{id:"definition",role:"note",hidden:!0}),bt=null;function Kt(){bt?.setAttribute("aria-expanded","false"),bt=null,kt.hidden=!0}function Vn(s,t,e){
+Kt(),bt=s,s.setAttribute("aria-expanded","true"),kt.replaceChildren(a("b",{},t),a("p",{},e)),document.body.append(kt),kt.hidden=!1;let n=s.getBoundingClientRect(),
+{width:o,height:i}=kt.getBoundingClientRect(),r=Math.max(8,Math.min(n.left-12,document.documentElement.clientWidth-o-8)),l=n.bottom+6+i<=window.innerHeight||n.top<
+i+6;kt.style.left=`${r+window.scrollX}px`,kt.style.top=`${(l?n.bottom+6:n.top-i-6)+window.scrollY}px`,et(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{
+let t=s.target;bt&&!kt.contains(t)&&!bt.contains(t)&&Kt()});window.addEventListener("hashchange",Kt);document.addEventListener("keydown",s=>{s.key!=="Escape"||!bt||
+(s.stopPropagation(),bt.focus(),Kt())},{capture:!0});function w(s,t=U[s]){let e=a("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expand\
+ed":"false",onclick:n=>{n.preventDefault(),n.stopPropagation(),bt===e?Kt():Vn(e,s,t)}});return e.textContent="?",e}var B=(s,t=s.toLowerCase())=>a("h3",{},s," ",
+w(t));var lt=s=>s.split(",")[0];function Z(s){let t=lt(s).split(" + ");return y.shares.filter(({name:e})=>t.includes(e))}function it(s){let t=E(s),e=Object.hasOwn(U,s)?U[s]:s===u.importance?U.importance:"",n=t?`${I(t.meaning)}${t.unit?` Unit: ${t.unit}.`:""}`:"";return w(s,[e,n].filter(
+Boolean).join(" "))}var he=s=>w(s,Gt(s)),qe=s=>Object.hasOwn(u.kind_texts,s)?u.kind_texts[s]:"";function Gt(s){let t=Object.hasOwn(u.kinds,s)?u.kinds[s]:null,e=t?
+`${I(t.meaning)} Its score must be above ${t.threshold} and above chance.`:"";return[...Z(s).map(({name:o,meaning:i})=>I(`${o}: ${i}`)),qe(s),e].filter(Boolean).
+join(" ")}var Ne=20,xs=.4,de=2*Math.PI;function vs(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=y.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,i+r/2,h,
+0,de),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function Kn(s,{color:t},e,n,o){let i=$s(o);s.fillStyle=t,s.fillRect(
+e+i,n+i,o-2*i,o-2*i)}function Gn(s,t,e,n,o){t.parts?o<Ne?Qn(s,t,e,n,o):Yn(s,t,e,n,o):vs(s,{...t,size:.2},e,n,o)}function Yn(s,{parts:t=[],leading:e=[],size:n=1,
+hollow:o},i,r,l){let{size:[c,h],hole:d,centre:p}=y.ring,m=l/2*(c+(h-c)*n),[f,g]=[i+l/2,r+l/2],b=(H,tt,V)=>{s.beginPath(),s.arc(f,g,H,de*(tt-.25),de*(V-.25))},O=m*
+(1-d),A=.6/(de*(m-O/2)),k=0;s.lineWidth=O,t.forEach((H,tt)=>{let V=k+H,rt=H>3*A&&H<1?A:0;s.strokeStyle=y.shares[tt].colour,b(m-O/2,k+rt,V-rt),H>0&&s.stroke(),k=
+V}),s.lineWidth=Math.max(1.2,m/9);let R=m*p-(o?s.lineWidth/2:0);e.forEach(({colour:H},tt)=>{s.strokeStyle=s.fillStyle=H;let[V,rt]=[.5+tt/e.length,.5+(tt+1)/e.length];
+b(R,V,rt),o?s.stroke():s.fill()})}function Qn(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=$s(r),c=r-2*l,h=Math.max(1,r/8),d=y.shares.map(({name:f})=>f),p=e.
+reduce((f,{name:g})=>f+t[d.indexOf(g)],0),m=s.globalAlpha;s.globalAlpha=m*(xs+(1-xs)*Math.sqrt(Math.max(0,Math.min(1,p)))),s.lineWidth=h,e.forEach(({colour:f},g)=>{
+let b=c/e.length,[O,A]=[o+l+g*b,i+l];s.strokeStyle=s.fillStyle=f,n?s.strokeRect(O+h/2,A+h/2,b-h,c-h):s.fillRect(O,A,b,c)}),s.globalAlpha=m}var $s=s=>s>12?1.5:.5,
+Ss={dot:vs,square:Kn,shares:Gn};var Ot=256;function yt(s){let{kinds:t,no_value:e}=y;return Object.hasOwn(t,s)?t[s]:Z(s)[0]?.colour??e}function pe(s){let[t,e]=Z(s);return e?`linear-gradient(90d\
+eg, ${t.colour} 50%, ${e.colour} 50%)`:yt(s)}var Re=s=>y.lines[s%y.lines.length],Jn=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function Xn(s){let t=s.map(Jn),
+e=new Uint8Array(3*Ot);for(let n=0;n<Ot;n+=1){let o=n/(Ot-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<3;r+=1)e[3*n+r]=Math.round(t[i][r]+
+(o-i)*(t[i+1][r]-t[i][r]))}return e}var Ts=new Map;function Ms(s){let t=Ts.get(s);return t||(t=Xn(y.ramps[s]),Ts.set(s,t)),t}var Pe=()=>document.documentElement.
+dataset.theme==="dark"?"weight-dark":"weight";function ct(s,t){let e=Ms(s),n=3*Math.max(0,Math.min(Ot-1,Math.round(t*(Ot-1))));return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var Ie=new Map,ue=null;function $(s){let t=Ie.
+get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Ie.set(s,t)),t}function As(){if(!ue){let s=Ms(Pe()),t=new Uint8Array(
+4*Ot).fill(255);for(let e=0;e<Ot;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);ue=new Uint32Array(t.buffer)}return ue}function Es(){ue=null,Ie.clear()}function ht(s){if(!_("leading",s))return null;let t=y.shares.map(({name:e})=>M(e,s));return t.includes(null)?null:t}var Yt=()=>u.heads.some((s,t)=>ht(t)!==null),
+dt=s=>Z(_("leading",s)),me="two shares are about as large as each other";function fe(s){let t=dt(s);return t.length>1?y.two_lead:t[0]?.name??""}function Os(s){let t=dt(
+s).map(({one:e})=>e);return t.length?`This head ${t.join("; it also ")}.`:""}var Zn=62,to=40,Cs=46,eo=5;function so(s,t){if(s==="shares"||s==="kind"){let r=u.heads.map((h,d)=>wt(d)),[,l]=Ls(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
+hares"?"shares":"dot",color:yt(q(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:st.has(u.heads[h]),faded:!t(h),parts:ht(h)??void 0,leading:dt(h)})}let e=ie(
+s),{ramp:n,low:o,high:i}=_e(e);return r=>{let l=e[r];return{shape:"square",color:l===null?$("--line"):ct(n,i>o?(l-o)/(i-o):.5)}}}function _e(s){let[t,e]=Ls(s),n=Math.
+max(-t,e);return t<0&&e>0?{ramp:"signed",low:-n,high:n}:{ramp:"measure",low:t,high:e}}function Ls(s){let[t,e]=[1/0,-1/0];for(let n of s)n!==null&&n<t&&(t=n),n!==
+null&&n>e&&(e=n);return[t,e]}var we=class{constructor(t,e){this.by=t,this.chosen=e,this.columns=1+Math.max(...v.map(n=>n.number)),this.headAt=new Map(v.map(({site:n,
+number:o},i)=>[`${n} ${o}`,i])),this.side=Cs,this.type=1,this.picked=0,this.hovered=null,this.canvas=a("canvas",{tabindex:"0",role:"application",class:"grid","a\
+ria-label":"Grid of heads, layers down, heads across. Arrow keys move, Enter opens the head."}),this.note=a("p",{class:"hover","aria-hidden":"true"}),this.box=a(
+"div",{class:"gridbox"},this.canvas),this.canvas.addEventListener("pointermove",n=>this.hover(this.under(n))),this.canvas.addEventListener("pointerleave",()=>this.
+hover(null)),this.canvas.addEventListener("click",n=>{let o=this.under(n);o!==null&&(location.hash=C(o))}),this.canvas.addEventListener("keydown",n=>this.onKey(
+n)),this.canvas.addEventListener("focus",()=>this.draw()),this.canvas.addEventListener("blur",()=>this.draw()),this.describe(null)}get gutter(){return Zn*this.type}get caption(){
+return to*this.type}under(t){let[e,n]=at(t,this.canvas),{gutter:o,caption:i,side:r}=this,[l,c]=[Math.floor((n-i)/r),Math.floor((e-o)/r)];return this.headAt.get(
+`${l} ${c}`)??null}hover(t){t!==this.hovered&&(this.hovered=t,this.canvas.style.cursor=t===null?"default":"pointer",this.draw(),this.describe(t))}describe(t){let e="\
+Point at a head for its numbers; click to open it.";this.note.textContent=t===null?e:ge(t,this.by)}onKey(t){t.key==="Enter"&&(location.hash=C(this.picked));let e=ae[t.
+key];e&&(t.preventDefault(),t.stopPropagation(),this.picked=At(this.picked,e),this.draw(),this.describe(this.picked),et(ge(this.picked,this.by)))}draw(){let t=u.
+sites.length;this.type=It();let{gutter:e,caption:n}=this,o=((this.box.clientWidth||600)-e)/this.columns;this.side=Math.max(eo,Math.min(Cs*this.type,o>12?Math.floor(
+o):o)),this.box.parentElement&&(this.box.parentElement.dataset.mark=this.side<Ne?"tile":"ring");let[i,r]=[this.side*this.columns,this.side*t],l=z(this.canvas,e+
+i,n+r+2);this.drawAxes(l,i,r);let c=so(this.by,this.chosen),h=document.activeElement===this.canvas?this.picked:null;v.forEach(({site:d,number:p},m)=>{let[f,g]=[
+e+p*this.side,n+d*this.side],b=c(m);l.globalAlpha=b.faded?.16:1,Ss[b.shape](l,b,f,g,this.side),l.globalAlpha=1,!(m!==this.hovered&&m!==h)&&(l.strokeStyle=$("--i\
+nk"),l.lineWidth=1.5,l.strokeRect(f+.75,g+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,n){let{type:o,gutter:i,caption:r}=this;t.font=`600 ${12*o}px ${D}`,t.
+fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",i+Math.min(e,this.box.clientWidth-i)/2,8*o),ot(t,"layer",8*o,r+n/2),t.font=`${11*
+o}px ${D}`,t.fillStyle=$("--dim");let l=Math.max(1,Math.ceil(18*o/this.side));for(let h=0;h<this.columns;h+=l)t.fillText(String(h),i+(h+.5)*this.side,r-11*o);t.
+textAlign="right";let c=u.sites.length>40||this.side<14*o;u.sites.forEach(({label:h,layer:d},p)=>{if(p%l)return;let m=c?String(d):h.replace(/^(enc|dec)oder\./,"\
+$1.");t.fillText(m,i-8*o,r+(p+.5)*this.side)})}};function ge(s,t){let e=[u.heads[s]];if(E("kind")){let r=M("kind_score",s),l=lt(q(s))===q(s);e.push(`${Y(s)}${r===
+null||!l?"":` ${x(r)}`}`)}let n=ht(s);n&&e.push(y.shares.map(({name:r},l)=>`${r} ${x(n[l])}`).join(", ")),u.importance&&e.push(`importance ${L(wt(s),2)}`);let o=_(
+"most_similar",s);o&&e.push(`most similar ${o} ${x(M("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===u.importance?null:E(t);return t&&i&&e.push(`${t}\
+ ${L(M(t,s))}`),st.has(u.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Y=s=>[q(s),_("kind_detail",s)].filter(Boolean).join(" "),qs=s=>qe(q(s))||Os(s);function no({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[d,p,m,f]=[0,0,0,0];for(let g=l,b=h*e;g<c;g+=1,b+=1){let O=s[g];d+=O*t[b],p+=O*t[b+
+e],m+=O*t[b+2*e],f+=O*t[b+3*e]}r[h]=d,r[h+1]=p,r[h+2]=m,r[h+3]=f}for(;h<i;h+=1){let d=0;for(let p=l,m=h*e;p<c;p+=1,m+=1)d+=s[p]*t[m];r[h]=d}}function Ns(s,t,e){
+let{bias:n,softcap:o,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),no(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let p=r;p<l;p+=1)o!==void 0&&
+(e[p]=o*Math.tanh(e[p]/o)),n&&(e[p]+=n[p+c]),e[p]>h&&(h=e[p]);let d=i===void 0?0:Math.exp(i-h);for(let p=r;p<l;p+=1)e[p]=Math.exp(e[p]-h),d+=e[p];for(let p=r;p<
+l;p+=1)e[p]/=d;return e}var oo=40,io=()=>new Promise(s=>setTimeout(s)),je=s=>255*Math.sqrt(s)+.5,ut=class s{constructor(t,e,n){this.name=t,this.queries=n.queries,this.keys=n.keys,this.
+rows=e.sequences[n.rows],this.columns=e.sequences[n.columns],this.square=n.rows===n.columns,this.coded=null,this.qk=null,this.norms=null,this.completing=null}static async read(t,e,n,o,i){
+let r=new s(t,e,n);return o.map!==void 0?r.coded=await Tt(o.map):r.qk=await ro(o),n.norms!==null&&(r.norms=ft(await Tt(n.norms)).subarray(i*n.keys,(i+1)*n.keys)),
+r}static fromWeights(t,e,n){let o=e.shown.length,i={label:"",queries:o,keys:o,rows:0,columns:0,norms:null,heads:[]};return s.fromCodes(t,{sequences:[e]},i,Uint8Array.
+from(n,je))}static fromCodes(t,e,n,o){let i=new s(t,e,n);return i.coded=o,i}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){
+if(this.coded)return;let t=new Uint8Array(this.queries*this.keys),e=performance.now();for(let n=0;n<this.queries;n+=1){let o=this.row(n);for(let i=0,r=n*this.keys;i<
+this.keys;i+=1)t[r+i]=je(o[i]);performance.now()-e>oo&&(await io(),e=performance.now())}this.coded=t}get bytes(){return(this.coded?.length??0)+(this.qk?4*(this.
+qk.q.length+this.qk.k.length):0)}row(t){let e=new Float32Array(this.keys);if(this.qk)return Ns(this.qk,t,e);if(this.coded)for(let n=0;n<this.keys;n+=1)e[n]=(this.
+coded[t*this.keys+n]/255)**2;return e}column(t){let e=new Float32Array(this.queries),n=this.coded;if(n)for(let o=0;o<this.queries;o+=1)e[o]=(n[o*this.keys+t]/255)**
 2;return e}weights(t,e){return t?this.row(e):this.column(e)}async preview(t){if(this.coded)return{coded:this.coded,queries:this.queries,keys:this.keys};let e=Math.
-min(t,this.queries),o=new Uint8Array(e*this.keys);for(let n=0;n<e;n+=1){let i=this.row(Math.floor((n+.5)*this.queries/e));for(let r=0;r<this.keys;r+=1)o[n*this.
-keys+r]=_e(i[r])}return{coded:o,queries:e,keys:this.keys}}reweighted(t,e){let o=t?this.norms:null,n=e&&this.columns.special.some(Boolean);if(!o&&!n)return this;
-let i=new Float32Array(this.keys).fill(1);for(let l=0;l<this.keys;l+=1)o&&(i[l]=o[l]),n&&this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=
-l=>on(this.row(l),i),this.coded&&(r.coded=nn(this.coded,this.queries,this.keys,i)),r}};async function sn(s){let{q:t,k:e,first:o,end:n,dim:i}=s,r=await Promise.all(
-[t,e,o,n].map(At)),l=s.wide?wt:us;return{q:l(r[0]),k:l(r[1]),first:Le(r[2]),end:Le(r[3]),dim:i,bias:s.bias===void 0?null:wt(await At(s.bias)),softcap:s.softcap,
-sink:s.sink}}function on(s,t){let e=0;for(let o=0;o<s.length;o+=1)s[o]*=t[o],e+=s[o];if(e>0)for(let o=0;o<s.length;o+=1)s[o]/=e;return s}function nn(s,t,e,o){let n=new Uint8Array(
-s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+c]**2*o[c];if(l!==0)for(let c=0;c<e;c+=1)n[r+c]=Math.round(s[r+c]*Math.sqrt(o[c]/l*255*
-255))}return n}function be(s){R("trouble").textContent=s,R("trouble").hidden=!s}async function Is(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw Xt(e)||
-be("The server does not answer. Is multihead serve still running?"),e}}async function Fe(s,t,e){let o=Object.entries(t).map(([i,r])=>[i,String(r)]),n=await Is(`${s}\
-?${new URLSearchParams(o)}`,{signal:e});if(!n.ok){let i=await n.text();throw be(i),new Error(i)}return be(""),n}async function qt(s,t,e){let o=await Fe(s,t,e);return new Uint8Array(
-await o.arrayBuffer())}var Xt=s=>s instanceof DOMException&&s.name==="AbortError";async function Rs(s){let t={"Content-Type":"application/json"},e=await fetch("\
+min(t,this.queries),n=new Uint8Array(e*this.keys);for(let o=0;o<e;o+=1){let i=this.row(Math.floor((o+.5)*this.queries/e));for(let r=0;r<this.keys;r+=1)n[o*this.
+keys+r]=je(i[r])}return{coded:n,queries:e,keys:this.keys}}reweighted(t,e){let n=t?this.norms:null,o=e&&this.columns.special.some(Boolean);if(!n&&!o)return this;
+let i=new Float32Array(this.keys).fill(1);for(let l=0;l<this.keys;l+=1)n&&(i[l]=n[l]),o&&this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=
+l=>ao(this.row(l),i),this.coded&&(r.coded=lo(this.coded,this.queries,this.keys,i)),r}};async function ro(s){let{q:t,k:e,first:n,end:o,dim:i}=s,r=await Promise.all(
+[t,e,n,o].map(Tt)),l=s.wide?ft:ms;return{q:l(r[0]),k:l(r[1]),first:Ce(r[2]),end:Ce(r[3]),dim:i,bias:s.bias===void 0?null:ft(await Tt(s.bias)),softcap:s.softcap,
+sink:s.sink}}function ao(s,t){let e=0;for(let n=0;n<s.length;n+=1)s[n]*=t[n],e+=s[n];if(e>0)for(let n=0;n<s.length;n+=1)s[n]/=e;return s}function lo(s,t,e,n){let o=new Uint8Array(
+s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+c]**2*n[c];if(l!==0)for(let c=0;c<e;c+=1)o[r+c]=Math.round(s[r+c]*Math.sqrt(n[c]/l*255*
+255))}return o}function ke(s){P("trouble").textContent=s,P("trouble").hidden=!s}async function Is(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw Qt(e)||
+ke("The server does not answer. Is multihead serve still running?"),e}}async function Fe(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o=await Is(`${s}\
+?${new URLSearchParams(n)}`,{signal:e});if(!o.ok){let i=await o.text();throw ke(i),new Error(i)}return ke(""),o}async function Ct(s,t,e){let n=await Fe(s,t,e);return new Uint8Array(
+await n.arrayBuffer())}var Qt=s=>s instanceof DOMException&&s.name==="AbortError";async function Rs(s){let t={"Content-Type":"application/json"},e=await fetch("\
 text",{method:"POST",body:JSON.stringify(s),headers:t});if(!e.ok)throw new Error(await e.text());return e.json()}async function Ps(s,t){let e={"Content-Type":"a\
-pplication/json"},o=await Is("switches",{method:"POST",body:JSON.stringify(s),headers:e,signal:t});if(!o.ok)throw new Error(await o.text());return be(""),o.json()}var js=4096,rn=256,an=120,j=class s extends pt{constructor(t,e,o,n){super(t,e,o),this.where=n,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
-null,this.controller=null,this.timer=0,this.variants=new Map,this.source=[t,e,o]}complete(){return Promise.resolve()}get bytes(){return 4*this.keys*this.lines.size+
-2e6}reweighted(t,e){if(!t&&!e)return this;let o=`${t} ${e}`,n=this.variants.get(o);if(!n){let i={...this.where,...t?{norm:1}:{},...e?{hide:1}:{}};n=new s(...this.
-source,i),this.variants.set(o,n)}return n}weights(t,e){return this.lines.get(`${t?"row":"column"} ${e}`)??null}async fetchWeights(t,e){let o=this.weights(t,e);if(o)
-return o;let n=t?"row":"column",i=wt(await qt(n,{...this.where,i:e}));return this.lines.size>=rn&&this.lines.delete(this.lines.keys().next().value??""),this.lines.
-set(`${n} ${e}`,i),i}picture(t,e,o,n){let[i,r]=[Math.floor(t.x),Math.floor(t.y)],l=Math.min(this.keys,Math.ceil(t.x+t.w-1e-9))-i,c=Math.min(this.queries,Math.ceil(
-t.y+t.h-1e-9))-r,h={width:Math.min(l,e,js),height:Math.min(c,o,js)},u={x:i,y:r,w:l,h:c,...h},p=Object.values(u).join(" ");return this.latest?.key===p?this.latest:
-this.overview?.key===p?this.overview:(this.asking!==p&&(this.cancel(),this.asking=p,this.timer=window.setTimeout(()=>this.fetchPicture(u,p,n),this.overview?an:0)),
-this.overview)}async fetchPicture(t,e,o){this.controller=new AbortController;try{let n=await qt("map",{...this.where,...t},this.controller.signal);this.latest={
-key:e,part:t,coded:n,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,o()}catch(n){this.asking===
-e&&(this.asking=null),Xt(n)||ot(String(n))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,o]=[Math.min(t,this.
-keys),Math.min(t,this.queries)],n={x:0,y:0,w:this.keys,h:this.queries,width:e,height:o,thin:1};return{coded:await qt("map",{...this.where,...n}),keys:e,queries:o}}};
-function _s({part:s,keys:t,queries:e},o){let[n,i]=[t/s.w,e/s.h];return{x:(o.x-s.x)*n,y:(o.y-s.y)*i,w:o.w*n,h:o.h*i}}var ln=96e6,cn=2048,jt=new Map,He=new Map;async function Nt(s,t){let e=`${s} ${t}`,o=jt.get(e);if(o)return We(e,o),o;let n=v[t],i=n&&d.texts[s]?.layers[n.site],
-r=i?.heads[n.head];if(!i||!r)return null;let l=He.get(e);l||(l=r.served?hn(s,t):pt.read(d.heads[t],d.texts[s],i,r,n.head),He.set(e,l));try{let c=await l;return We(
-e,c),c}finally{He.delete(e)}}async function mt(s,t){let e=await Nt(s,t);return e&&!e.coded&&(await e.complete(),We(`${s} ${t}`,e)),e}function We(s,t){jt.delete(
-s),jt.set(s,t);let e=0;for(let o of jt.values())e+=o.bytes;for(let[o,n]of jt){if(e<=ln||o===s)break;jt.delete(o),e-=n.bytes}}async function hn(s,t){let e=d.texts[s],
-o=v[t],n=e.layers[o.site],i={text:s,layer:n.label,head:o.head},{queries:r,keys:l}=n;if(Math.max(r,l)>cn)return new j(d.heads[t],e,n,i);let c=new pt(d.heads[t],e,
-n),h={x:0,y:0,w:l,h:r,width:l,height:r},[u,p]=await Promise.all([qt("map",{...i,...h}),qt("norms",i)]);return c.coded=u,c.norms=wt(p),c}async function $t(s,t,e){
-return s instanceof j?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function Fs(s,t,e,o){let n=new Int32Array(o+1);for(let i=0;i<=o;i+=1)n[i]=Math.min(e,Math.floor(s+i/o*t+1e-9));return n}function De({coded:s,keys:t,queries:e},o,n,i){
-let r=As(),l=new ImageData(n,i),c=new Uint32Array(l.data.buffer),h=Fs(o.x,o.w,t,n),u=Fs(o.y,o.h,e,i),p=new Uint8Array(n),m=-1;for(let f=0;f<i;f+=1){let[k,b]=[u[f],
-Math.max(u[f]+1,u[f+1])],O=k===m&&b===k+1,T=f*n;if(O){c.copyWithin(T,T-n,T);continue}p.fill(0);for(let g=k;g<b&&g<e;g+=1)for(let I=0,F=g*t;I<n;I+=1){let st=Math.
-min(t,Math.max(h[I]+1,h[I+1])),K=p[I];for(let lt=h[I];lt<st;lt+=1)s[F+lt]>K&&(K=s[F+lt]);p[I]=K}m=b===k+1?k:-1;for(let g=0;g<n;g+=1)c[T+g]=r[p[g]]}return l}async function Hs(s,t){
-let e=a("canvas",{class:"thumb","aria-hidden":"true"});z(e,t,t);let o=Math.round(t*It()),n=await s.preview(o),i={x:0,y:0,w:n.keys,h:n.queries};return Gt(e).putImageData(
-De(n,i,o,o),0,0),e}var ze=s=>s.reduce((t,e)=>e>t?e:t,0),Zt=56;function Ws(s,t,{left:e,width:o,window:n}){let i=z(s,e+o,Zt),r=Math.max(1e-9,ze(t)),l=o/n.w;i.fillStyle=
-$("--dim"),i.font=`11px ${D}`,i.textAlign="right",i.textBaseline="top",i.fillText(y(r),e-6,2),i.textBaseline="bottom",i.fillText("0",e-6,Zt-2),i.fillStyle=$("--\
-line"),i.fillRect(e,Zt-1,o,1),i.fillStyle=$("--accent");let c=Math.min(t.length,n.x+n.w);for(let h=Math.floor(n.x);h<c;h+=1){let u=t[h]/r*(Zt-8),p=e+(h-n.x)*l;p+
-l<=e||u<=.2||i.fillRect(Math.max(e,p),Zt-1-u,Math.max(1,l-(l>4?1:0)),u)}}var dn=5,un=.04,_t=2e3,ft=class{constructor(t,{hover:e,pick:o,label:n}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
-this.painted=[null,null],this.arcs=_("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":n}),this.part=t.shown.length>_t?a("\
+pplication/json"},n=await Is("switches",{method:"POST",body:JSON.stringify(s),headers:e,signal:t});if(!n.ok)throw new Error(await n.text());return ke(""),n.json()}var _s=4096,co=256,ho=120,j=class s extends ut{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
+null,this.controller=null,this.timer=0,this.variants=new Map,this.source=[t,e,n]}complete(){return Promise.resolve()}get bytes(){return 4*this.keys*this.lines.size+
+2e6}reweighted(t,e){if(!t&&!e)return this;let n=`${t} ${e}`,o=this.variants.get(n);if(!o){let i={...this.where,...t?{norm:1}:{},...e?{hide:1}:{}};o=new s(...this.
+source,i),this.variants.set(n,o)}return o}weights(t,e){return this.lines.get(`${t?"row":"column"} ${e}`)??null}async fetchWeights(t,e){let n=this.weights(t,e);if(n)
+return n;let o=t?"row":"column",i=ft(await Ct(o,{...this.where,i:e}));return this.lines.size>=co&&this.lines.delete(this.lines.keys().next().value??""),this.lines.
+set(`${o} ${e}`,i),i}picture(t,e,n,o){let[i,r]=[Math.floor(t.x),Math.floor(t.y)],l=Math.min(this.keys,Math.ceil(t.x+t.w-1e-9))-i,c=Math.min(this.queries,Math.ceil(
+t.y+t.h-1e-9))-r,h={width:Math.min(l,e,_s),height:Math.min(c,n,_s)},d={x:i,y:r,w:l,h:c,...h},p=Object.values(d).join(" ");return this.latest?.key===p?this.latest:
+this.overview?.key===p?this.overview:(this.asking!==p&&(this.cancel(),this.asking=p,this.timer=window.setTimeout(()=>this.fetchPicture(d,p,o),this.overview?ho:0)),
+this.overview)}async fetchPicture(t,e,n){this.controller=new AbortController;try{let o=await Ct("map",{...this.where,...t},this.controller.signal);this.latest={
+key:e,part:t,coded:o,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,n()}catch(o){this.asking===
+e&&(this.asking=null),Qt(o)||et(String(o))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,n]=[Math.min(t,this.
+keys),Math.min(t,this.queries)],o={x:0,y:0,w:this.keys,h:this.queries,width:e,height:n,thin:1};return{coded:await Ct("map",{...this.where,...o}),keys:e,queries:n}}};
+function js({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var uo=96e6,po=2048,Rt=new Map,He=new Map;async function Lt(s,t){let e=`${s} ${t}`,n=Rt.get(e);if(n)return We(e,n),n;let o=v[t],i=o&&u.texts[s]?.layers[o.site],
+r=i?.heads[o.head];if(!i||!r)return null;let l=He.get(e);l||(l=r.served?mo(s,t):ut.read(u.heads[t],u.texts[s],i,r,o.head),He.set(e,l));try{let c=await l;return We(
+e,c),c}finally{He.delete(e)}}async function pt(s,t){let e=await Lt(s,t);return e&&!e.coded&&(await e.complete(),We(`${s} ${t}`,e)),e}function We(s,t){Rt.delete(
+s),Rt.set(s,t);let e=0;for(let n of Rt.values())e+=n.bytes;for(let[n,o]of Rt){if(e<=uo||n===s)break;Rt.delete(n),e-=o.bytes}}async function mo(s,t){let e=u.texts[s],
+n=v[t],o=e.layers[n.site],i={text:s,layer:o.label,head:n.head},{queries:r,keys:l}=o;if(Math.max(r,l)>po)return new j(u.heads[t],e,o,i);let c=new ut(u.heads[t],e,
+o),h={x:0,y:0,w:l,h:r,width:l,height:r},[d,p]=await Promise.all([Ct("map",{...i,...h}),Ct("norms",i)]);return c.coded=d,c.norms=ft(p),c}async function xt(s,t,e){
+return s instanceof j?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function Fs(s,t,e,n){let o=new Int32Array(n+1);for(let i=0;i<=n;i+=1)o[i]=Math.min(e,Math.floor(s+i/n*t+1e-9));return o}function De({coded:s,keys:t,queries:e},n,o,i){
+let r=As(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=Fs(n.x,n.w,t,o),d=Fs(n.y,n.h,e,i),p=new Uint8Array(o),m=-1;for(let f=0;f<i;f+=1){let[g,b]=[d[f],
+Math.max(d[f]+1,d[f+1])],O=g===m&&b===g+1,A=f*o;if(O){c.copyWithin(A,A-o,A);continue}p.fill(0);for(let k=g;k<b&&k<e;k+=1)for(let R=0,H=k*t;R<o;R+=1){let tt=Math.
+min(t,Math.max(h[R]+1,h[R+1])),V=p[R];for(let rt=h[R];rt<tt;rt+=1)s[H+rt]>V&&(V=s[H+rt]);p[R]=V}m=b===g+1?g:-1;for(let k=0;k<o;k+=1)c[A+k]=r[p[k]]}return l}async function Hs(s,t){
+let e=a("canvas",{class:"thumb","aria-hidden":"true"});z(e,t,t);let n=Math.round(t*qt()),o=await s.preview(n),i={x:0,y:0,w:o.keys,h:o.queries};return Vt(e).putImageData(
+De(o,i,n,n),0,0),e}var ze=s=>s.reduce((t,e)=>e>t?e:t,0),Jt=56;function Ws(s,t,{left:e,width:n,window:o}){let i=z(s,e+n,Jt),r=Math.max(1e-9,ze(t)),l=n/o.w;i.fillStyle=
+$("--dim"),i.font=`11px ${D}`,i.textAlign="right",i.textBaseline="top",i.fillText(x(r),e-6,2),i.textBaseline="bottom",i.fillText("0",e-6,Jt-2),i.fillStyle=$("--\
+line"),i.fillRect(e,Jt-1,n,1),i.fillStyle=$("--accent");let c=Math.min(t.length,o.x+o.w);for(let h=Math.floor(o.x);h<c;h+=1){let d=t[h]/r*(Jt-8),p=e+(h-o.x)*l;p+
+l<=e||d<=.2||i.fillRect(Math.max(e,p),Jt-1-d,Math.max(1,l-(l>4?1:0)),d)}}var fo=5,wo=.04,Pt=2e3,mt=class{constructor(t,{hover:e,pick:n,label:o}){this.sequence=t,this.from=0,this.spans=[],this.shades=new Int8Array(0),this.marked=null,
+this.painted=[null,null],this.arcs=F("svg",{class:"arcs","aria-hidden":"true"}),this.text=a("p",{class:"tokens","aria-label":o}),this.part=t.shown.length>Pt?a("\
 p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Ds(c);
-h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",o),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
-onKey(r,o))}fill(t){let{shown:e,special:o,joined_to_previous:n}=this.sequence,i=Math.min(_t,e.length-t);if(this.from=t,this.spans=Array.from({length:i},(c,h)=>{
-let u=e[t+h],p=u.length>40?M(u,400):null,f={class:o[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,M(u,40))}),
-this.shades=new Int8Array(i),this.marked=null,this.text.replaceChildren(...this.spans.flatMap((c,h)=>[n[t+h]&&h?"":" ",c])),!this.part)return;let r=(c,h)=>{let u=c<
-0||c>=e.length;return a("button",{type:"button",disabled:u,onclick:()=>this.showFrom(c)},h)},l=`tokens ${t} to ${t+i-1} of ${e.length}`;this.part.replaceChildren(
-r(t-_t,"earlier"),l,r(t+_t,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let o=Ds(t);if(o===null)return;let n={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
-key];if(n===void 0)return;if(t.preventDefault(),t.stopPropagation(),n===0){e(o);return}let i=this.spans[o-this.from+n];i&&(this.spans[o-this.from].tabIndex=-1,i.
-tabIndex=0,i.focus())}paint(t,e){this.painted=[t,e],this.part&&e!==null&&!this.spanOf(e)&&this.fill(Math.floor(e/_t)*_t),this.draw()}spanOf(t){return this.spans[t-
-this.from]}draw(){let[t,e]=this.painted,o=t?Math.max(1e-9,ze(t)):1;this.spans.forEach((n,i)=>{let r=t?t[this.from+i]:0,l=r>.001||r>0&&this.part?Math.sqrt(r/o):0,
-c=l>.02?Math.round(72*l):0;c!==this.shades[i]&&(this.shades[i]=c,n.style.backgroundColor=c?`color-mix(in srgb, var(--shade) ${c}%, transparent)`:"",n.style.color=
+h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",n),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
+onKey(r,n))}fill(t){let{shown:e,special:n,joined_to_previous:o}=this.sequence,i=Math.min(Pt,e.length-t);if(this.from=t,this.spans=Array.from({length:i},(c,h)=>{
+let d=e[t+h],p=d.length>40?T(d,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,T(d,40))}),
+this.shades=new Int8Array(i),this.marked=null,this.text.replaceChildren(...this.spans.flatMap((c,h)=>[o[t+h]&&h?"":" ",c])),!this.part)return;let r=(c,h)=>{let d=c<
+0||c>=e.length;return a("button",{type:"button",disabled:d,onclick:()=>this.showFrom(c)},h)},l=`tokens ${t} to ${t+i-1} of ${e.length}`;this.part.replaceChildren(
+r(t-Pt,"earlier"),l,r(t+Pt,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=Ds(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
+key];if(o===void 0)return;if(t.preventDefault(),t.stopPropagation(),o===0){e(n);return}let i=this.spans[n-this.from+o];i&&(this.spans[n-this.from].tabIndex=-1,i.
+tabIndex=0,i.focus())}paint(t,e){this.painted=[t,e],this.part&&e!==null&&!this.spanOf(e)&&this.fill(Math.floor(e/Pt)*Pt),this.draw()}spanOf(t){return this.spans[t-
+this.from]}draw(){let[t,e]=this.painted,n=t?Math.max(1e-9,ze(t)):1;this.spans.forEach((o,i)=>{let r=t?t[this.from+i]:0,l=r>.001||r>0&&this.part?Math.sqrt(r/n):0,
+c=l>.02?Math.round(72*l):0;c!==this.shades[i]&&(this.shades[i]=c,o.style.backgroundColor=c?`color-mix(in srgb, var(--shade) ${c}%, transparent)`:"",o.style.color=
 c>0?"var(--ink)":"")}),this.marked?.classList.remove("from"),this.marked=e===null?null:this.spanOf(e)??null,this.marked?.classList.add("from"),this.arcs.replaceChildren(),
-t&&e!==null&&this.marked&&this.drawArcs(t,e,this.marked)}drawArcs(t,e,o){let n=this.box.getBoundingClientRect(),i=l=>{let c=l.getBoundingClientRect();return[c.left+
-c.width/2-n.left,c.top-n.top]},r=i(o);for(let l of te(t,dn,un,c=>c!==e&&this.spanOf(c)!==void 0)){let c=i(this.spanOf(l)),h=Math.min(r[1],c[1])-Math.min(34,8+Math.
-abs(c[0]-r[0])/9),u=_("path",{d:`M${r} C${r[0]},${h} ${c[0]},${h} ${c}`,fill:"none","stroke-width":(.8+3*Math.sqrt(t[l])).toFixed(2),"stroke-opacity":(.35+.6*t[l]).
-toFixed(2)});this.arcs.append(u)}}};function Ds(s){let t=ie(s,".token");return t?Number(t.dataset.i):null}function te(s,t,e,o=()=>!0){let n=[];for(let i=0;i<s.length;i+=
-1)s[i]>=e&&o(i)&&n.push(i);return n.sort((i,r)=>s[r]-s[i]).slice(0,t)}var pn=3,mn=3,Be=24,fn=.02,ye=class{constructor(){this.list=a("ol");let t=U("Three rows of this text","example rows");this.element=a("section",{class:"pairs row\
-s"},t,this.list)}async show(t){let e;if(t instanceof j){let l=await Fe("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=gn(t);let o=new Set,
-n=l=>o.size<o.add(t.rows.shown[l]).size,i=e.map(([,l])=>l).filter(n).slice(0,pn),r=await Promise.all(i.map(l=>$t(t,!0,l))).catch(()=>null);r&&this.list.replaceChildren(
-...i.map((l,c)=>wn(t,l,r[c])))}};function wn(s,t,e){let o=l=>a("span",{class:"word"},M(l,14)),n=te(e,mn,fn).map(l=>a("span",{},o(s.columns.shown[l])," ",a("smal\
-l",{},y(e[l])))),i=W({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},o(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},n))}
-function gn({coded:s,keys:t,queries:e,square:o,rows:n,columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!n.special[c])for(let h=0,u=c*t;h<t;h+=1)s[u+h]<=l||i.
-special[h]||o&&c===h||(r.push([s[u+h],c,h]),r.sort((p,m)=>m[0]-p[0]),r.length>Be&&r.pop(),r.length===Be&&(l=r[Be-1][0]));return r.map(([c,h,u])=>[(c/255)**2,h,u])}var zs=new Map;async function xe(s){let t=zs.get(s.name);t||(t=At(s.line),zs.set(s.name,t));let e=await t,o=d.pairs?.heads.length??0;return(n,i)=>{let r=e[n*o+i];
-return r===255?NaN:s.low+r/254*(1-s.low)}}var Bs={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},St=({name:s})=>Object.hasOwn(
-Bs,s)?Bs[s]:s,Us={correlation:"Do two heads write the same vectors?",cka:"Do two heads write the same, up to a rotation?",attention:"Do two heads look at the sa\
-me tokens?",write:"Do two heads write into the same directions, by their weights?",read:"Do two heads read from the same directions, by their weights?"},Ue=({name:s})=>Object.
-hasOwn(Us,s)?Us[s]:s,ve=s=>`${Ue(s)} ${P(s.meaning)}`,ee=s=>s.name==="attention";function Vs(s,t,e,o){let n=ee(s)?1:-1,i=[];return e.forEach((r,l)=>{for(let c of e.
-slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>n*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(0,o)}var Ks={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},kn=4,se=class{constructor(t,e=!1){this.rows=new ye;let o=`Numbers of ${d.heads[t]}`,n=d.
-texts.length?this.rows.element:null,i=[bn(t),yn(t),n,Sn(t),Tn(t),On(t),An(t),qn(t,e)];this.element=a("aside",{class:"panel","aria-label":o},i)}};function bn(s){
-let t=ut(s);if(!t)return null;let e=et(s),o=x.shares.map((i,r)=>{let[l,c]=[A(`${i.name}_low`,s),A(`${i.name}_high`,s)],h=w(i.name,P(i.meaning)),u=a(e.includes(i)?
-"b":"span",{},i.name," ",h);return Gs(u,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),n=a("p",{class:"dim"},"Parts of log n; the lines are 95 % inter\
-vals.");return a("section",{class:"shares"},U("What decides where it looks","shares"),o,n)}function yn(s){if(!E("kind"))return null;let t=q(s),e=d.why?.[d.heads[s]],
-o=Object.keys(d.kinds).map(l=>({name:l,score:A(`kind:${l}`,s)})).sort((l,c)=>+(c.name===t)-+(l.name===t)||(c.score??0)-(l.score??0)),n=o.slice(0,kn).map(({name:l,
-score:c})=>c===null?null:$n(s,l,c,l===t)),i=e?`${V.evidence} Here: ${e}.`:V.evidence,r=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));
-return a("section",{},U("Kind"),a("p",{},a("b",{},Q(s))),a("p",{class:"dim"},`${xn(s,o)} `,w("evidence",i)),a("div",{class:"scores"},n,r),vn(s))}function xn(s,t){
-let e=t.find(({score:r})=>r!==null);if(!e)return"No kind could be measured.";let{threshold:o}=d.kinds[e.name],n=y(e.score);if(e.name!==q(s))return`${`Closest: ${B(
-e.name)}, with a score of ${n}.`} Its 95 % interval would have to be above ${o} and above chance.`;let i=y(A("kind_control",s));return`Its score is ${n}: clear\
-ly above the threshold (${o}) and above chance (${i}).`}function vn(s){let t={position:"positions, not words",content:"words, not positions",both:"positions and\
- words"},e=H("driven",s);if(!Object.hasOwn(t,e))return null;let o=A("driven_score",s),n=`Tokens were shuffled. The value is the overlap of the maps at the same \
-positions, minus the overlap at the same words: ${o!==null&&o>0?"+":""}${y(o)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w("follows",n))}function $n(s,t,e,o){
-let{threshold:n}=d.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(u=>o?A(u,s):null),c=`${B(t)} ${y(e)}, threshold ${n}`,h=a("span",{},B(t)," ",ke(
-t));return Gs(h,{label:c,value:e,color:bt(t),threshold:n,chance:i,low:r,high:l})}function Gs(s,{label:t,value:e,color:o,threshold:n,chance:i=null,low:r,high:l}){
-let c=u=>`${(100*Math.max(0,Math.min(1,u))).toFixed(1)}%`,h=_("svg",{class:"score",role:"img","aria-label":t});return h.append(_("rect",{x:0,y:5,width:"100%",height:6,
-class:"track",rx:3}),_("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:o})),n!==void 0&&h.append(_("rect",{x:c(n),y:1,width:1.5,height:14,class:"tick"})),r!==null&&
-l!==null&&h.append(_("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(_("circle",{cx:c(i),cy:8,r:3,class:"chance"})),a("div",{class:"scoreli\
-ne"},s,h,a("span",{class:"value"},y(e)))}function Sn(s){if(!d.importance)return null;let t=A("rank",s),e=le(s),o=e===null?"":` ± ${L(e,1)}`,n=t===null?"":`, ra\
-nk ${t} of ${d.heads.length}`,i=`${P(E(d.importance)?.meaning??"")} ${P(d.corpus.loss??"")}`.trim();return a("section",{},U("Importance"),a("p",{},a("b",{},L(gt(
-s),2)),`${o}${n}.`),Mn(s),a("p",{class:"dim"},`${V.importance.split(".")[0]}. `,w("how importance is measured",i)))}function Mn(s){if(!d.curve||!nt.has(d.heads[s]))
-return null;let e=`Can be pruned${nt.size>1?`, together with ${nt.size-1} others,`:""} for less than ${it(d.curve.limit)} of quality. `;return a("p",{},e,a("a",
-{href:W({...Ks,view:"pruning"})},"Show pruning →"))}function Tn(s){let t=H("most_similar",s),e=N.get(t);if(e===void 0)return null;let o=`, CKA similarity ${y(
-A("most_similar_cka",s))} `,n=W({...Ks,view:"similarity",pick:d.heads[s]});return a("section",{},U("Most similar","most similar"),a("p",{},a("a",{href:C(e)},t),
-o,w("CKA")),a("p",{},a("a",{href:W({second:t})},"Show side by side →")),a("p",{},a("a",{href:n},"Show all pairs →")))}function An(s){let t=d.often?.[d.heads[s]];
-if(!t?.length)return null;let e="For every token, the other token with the largest weight, special tokens excluded: mean weight × number of times. The pairs wit\
-h the most weight in total come first.",o=t.map(([i,r,l,c])=>En(i,r,`${y(c)} × ${l}`)),n=a("h3",{},"Strongest pairs over the corpus ",w("pairs",e));return a("s\
-ection",{class:"pairs often"},n,a("ol",{},o))}function En(s,t,e){let o=n=>a("span",{class:"word"},M(n,14));return a("li",{},o(s)," → ",o(t),a("span",{class:"v\
-alue"},e))}function On(s){let t=[];for(let h=-64;h<=64;h+=1){let u=A(`offset${h<0?h:`+${h}`}`,s);u!==null&&t.push([h,u])}if(t.length<3)return null;let e=Math.max(
-...t.map(([,h])=>h),1e-9),o=100/t.length,i=_("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 0 100 40",preserveAspectRatio:"\
-none"}});t.forEach(([h,u],p)=>{let m=u/e*38,[f,k]=[(p*o+o*.12).toFixed(2),(40-m).toFixed(2)],b={width:(o*.76).toFixed(2),height:m.toFixed(2)},O=_("rect",{x:f,y:k,
-...b,class:h===0?"zero":""});O.append(_("title",{},`${h>0?"+":""}${h}: ${y(u)}`)),i.append(O)});let[r,l]=[t[0][0],t[t.length-1][0]],c=[`${-r} back`,"itself",`${l}\
- ahead`].map(h=>a("span",{},h));return a("section",{},U("Where it looks, by distance","by distance"),i,a("p",{class:"ends dim"},c),a("p",{class:"dim"},`Highest \
-bar: ${y(e)} of the weight, mean over the corpus.`))}var Cn=["kind","most_similar","second","third","order$","cluster$","driven","leading$"],Ln=new RegExp(`^(of\
-fset[+-]|(spread|rest|position|word|match)_|${Cn.join("|")})`);function qn(s,t){let e=Object.keys(d.table??{}).filter(c=>!Ln.test(c));if(!e.length)return null;let o=a(
-"tbody"),n=()=>{if(!(!l.open||o.firstChild))for(let c of e){let h=Et(c,s),u=typeof h=="string"?h:L(h),p=h===null?ws(c,s):"",m=a("td",{},u,p?w(`missing: ${c}`,P(
-p)):null),f=a("th",{scope:"row"},c," ",at(c));o.append(a("tr",{},f,m,a("td",{class:"dim"},E(c)?.unit)))}},i=a("table",{class:"measures"},o),r=a("summary",{},`Al\
-l ${e.length} measures`),l=a("details",{open:t,ontoggle:n},r,i);return l}var Nn=["kind_score","entropy","max_weight","distance","first","special","previous","ou\
-tput_norm"];function Ys(s,t){let o=[d.importance,...Nn].filter(c=>c!==null&&E(c)!==null).map(c=>{let h=a("th",{scope:"row"},c," ",at(String(c)));return a("tr",{},
-h,[s,t].map(u=>a("td",{},L(A(c,u)))))}),n=E("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},gs(c)))):null,i=[s,t].map(c=>a("th",
-{scope:"col"},d.heads[c])),r=a("thead",{},a("tr",{},a("td"),i)),l=a("table",{class:"measures"},r,a("tbody",{},n,o));return a("div",{class:"pair"},U("Both heads \
-in numbers","measures"),l)}function Qs(s,t){let e=a("span",{class:"alikeness"}),{pairs:o}=d;if(!o)return e;let[n,i]=[s,t].map(r=>o.heads.indexOf(d.heads[r]));return Promise.
-all(o.measures.map(xe)).then(r=>{e.append("Similarity: "),r.forEach((l,c)=>{let h=o.measures[c],u=`${c?", ":""}${St(h)} ${y(l(n,i))} `;e.append(u,w(St(h),ve(h)))})}),
-e}var In=150;function Rn(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>d.heads[e]}];if(E("kind")){let e=i=>Q(i)||null;t.push({key:"kind",title:"\
-Kind",help:w("kind"),value:e,show:Ve,words:!0});let o=i=>A("kind_score",i),n=i=>y(o(i));Yt()||t.push({key:"score",title:"Score",help:w("score"),value:o,show:n})}
-if(Yt()){let[e,o]=["shares","Shares"];t.push({key:e,title:o,help:w("shares"),value:Pn,show:jn,words:!0})}if(d.importance){let e=at(d.importance);t.push({key:"im\
-portance",title:"Importance",help:e,value:gt,show:_n})}if(E("most_similar")){let e=i=>A("most_similar_cka",i),[o,n]=["most_similar","Most similar"];t.push({key:o,
-title:n,help:w("most similar"),value:e,show:Fn,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==d.importance&&E(s)){let e=n=>Et(s,n),o=n=>{let i=e(n);return typeof i==
-"string"?i:L(i)};t.push({key:s,title:s,help:at(s),value:e,show:o})}return t}function Ve(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
-q(s)?fe(q(s)):"transparent",[t,Q(s)||L(null)]}function Pn(s){let t=ut(s),e=x.shares.indexOf(et(s)[0]);return t&&e>=0?2*e-t[e]:null}function jn(s){let t=ut(s);if(!t)
-return L(null);let e=x.shares.map(({name:i},r)=>`${i} ${y(t[r])}`).join(", "),o=_("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});o.setAttribute(
-"preserveAspectRatio","none");let n=0;return t.forEach((i,r)=>{o.append(_("rect",{x:n,y:0,width:Math.max(0,i),height:1,fill:x.shares[r].colour})),n+=i}),o}function _n(s){
-let t=le(s),e=t===null?null:a("small",{},` ± ${L(t,1)}`);return[L(gt(s),2),e]}function Fn(s){let t=H("most_similar",s);return t?[`${t} `,a("small",{},y(A("most\
-_similar_cka",s)))]:L(null)}function Hn(s,t,e){return[...s].sort((o,n)=>{let[i,r]=[t.value(o),t.value(n)];if(i===null||r===null)return+(i===null)-+(r===null)||o-
-n;let l=i<r?-1:i>r?1:0;return(e?-l:l)||o-n})}function Js(s,t,e){let o=Rn(e),n=T=>o.find(g=>g.key===T),i=n(s.sort)??n("importance")??o[0],r=["head","kind","share\
-s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=Hn(t,i,l),h=o.map(T=>{let g=T===i,I=()=>S({sort:T.key,down:g?l?"0":"1":void 0}),F=g?l?" ↓":" ↑":"",st=g?
-l?"descending":"ascending":"none",K=a("button",{type:"button",onclick:I},T.title+F);return a("th",{scope:"col",class:T.words?"words":"","aria-sort":st},K,T.help)}),
-u=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let T=u.rows.length;u.append(...c.slice(T,T+In).map(g=>Wn(g,o))),p.hidden=u.rows.length>=c.length,
-p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),k=a("table",{class:"heads"},f,a(
-"thead",{},a("tr",{},h)),u),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},O=a("button",{type:"button",onclick:Bn},"Download CSV");
-return a("div",{class:"table"},a("div",b,k,p),a("p",{class:"tail"},O))}function Wn(s,t){let e=t.map(({show:o,words:n},i)=>i===0?a("th",{scope:"row"},a("a",{href:C(
-s)},o(s))):a("td",{class:n?"words":""},o(s)));return a("tr",{"data-head":d.heads[s]},e)}var Dn=/^[=+\-@\t\r]/;function zn(s){return s===null?"":typeof s=="numbe\
-r"?String(s):`"${(Dn.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function Bn(){let s=Object.keys(d.table??{}),t=d.heads.map((o,n)=>{let{site:i,number:r}=v[n];return[
-o,d.sites[i].layer,r,...s.map(l=>Et(l,n))]}),e=[["head","layer","number",...s],...t].map(o=>`${o.map(zn).join(",")}\r
-`);ne(new Blob(e,{type:"text/csv"}),"heads.csv")}var Un=84,$e=class{constructor(t,e){this.text=e,this.site=-1,this.slots=[],this.element=a("section",{class:"strip"}),this.show(t)}show(t){v[t].site!==this.site&&
-this.fill(v[t].site);for(let{head:e,slot:o}of this.slots)o.href=C(e),o.className=e===t?"slot on":"slot"}fill(t){this.site=t;let{label:e,heads:o}=d.sites[t];this.
-slots=Array.from({length:o},(i,r)=>{let l=G[t]+r,c=a("span",{class:"hole"}),h=d.heads[l],u=a("a",{"aria-label":`${h} ${Q(l)}`},c,a("span",{class:"name"},h));return{
-head:l,slot:u,picture:c}}),this.element.setAttribute("aria-label",`Heads of ${e}`);let n=a("div",{class:"slots"},this.slots.map(({slot:i})=>i));this.element.replaceChildren(
-a("h3",{},`All heads of ${e}`),n),this.drawAll()}async drawAll(){let{slots:t}=this;if(d.texts.length)for(let{head:e,slot:o,picture:n}of t){if(await oe(),t!==this.
-slots||o!==t[0].slot&&!o.isConnected)return;let i=await Nt(this.text,e).catch(()=>null);i&&n.replaceChildren(await Hs(i,Un).catch(()=>""))}}};var Vn=104,Kn=22,Xs=11,Gn=720,Zs=4,Ft=class{constructor({point:t,pick:e,drawn:o}){this.point=t,this.pick=e,this.drawn=o,this.map=null,this.window={x:0,y:0,w:1,h:1},
+t&&e!==null&&this.marked&&this.drawArcs(t,e,this.marked)}drawArcs(t,e,n){let o=this.box.getBoundingClientRect(),i=l=>{let c=l.getBoundingClientRect();return[c.left+
+c.width/2-o.left,c.top-o.top]},r=i(n);for(let l of Xt(t,fo,wo,c=>c!==e&&this.spanOf(c)!==void 0)){let c=i(this.spanOf(l)),h=Math.min(r[1],c[1])-Math.min(34,8+Math.
+abs(c[0]-r[0])/9),d=F("path",{d:`M${r} C${r[0]},${h} ${c[0]},${h} ${c}`,fill:"none","stroke-width":(.8+3*Math.sqrt(t[l])).toFixed(2),"stroke-opacity":(.35+.6*t[l]).
+toFixed(2)});this.arcs.append(d)}}};function Ds(s){let t=ne(s,".token");return t?Number(t.dataset.i):null}function Xt(s,t,e,n=()=>!0){let o=[];for(let i=0;i<s.length;i+=
+1)s[i]>=e&&n(i)&&o.push(i);return o.sort((i,r)=>s[r]-s[i]).slice(0,t)}var go=3,ko=3,Be=24,bo=.02,be=class{constructor(){this.list=a("ol");let t=B("Three rows of this text","example rows");this.element=a("section",{class:"pairs row\
+s"},t,this.list)}async show(t){let e;if(t instanceof j){let l=await Fe("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=xo(t);let n=new Set,
+o=l=>n.size<n.add(t.rows.shown[l]).size,i=e.map(([,l])=>l).filter(o).slice(0,go),r=await Promise.all(i.map(l=>xt(t,!0,l))).catch(()=>null);r&&this.list.replaceChildren(
+...i.map((l,c)=>yo(t,l,r[c])))}};function yo(s,t,e){let n=l=>a("span",{class:"word"},T(l,14)),o=Xt(e,ko,bo).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
+l",{},x(e[l])))),i=W({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},o))}
+function xo({coded:s,keys:t,queries:e,square:n,rows:o,columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!o.special[c])for(let h=0,d=c*t;h<t;h+=1)s[d+h]<=l||i.
+special[h]||n&&c===h||(r.push([s[d+h],c,h]),r.sort((p,m)=>m[0]-p[0]),r.length>Be&&r.pop(),r.length===Be&&(l=r[Be-1][0]));return r.map(([c,h,d])=>[(c/255)**2,h,d])}var zs=new Map;async function ye(s){let t=zs.get(s.name);t||(t=Tt(s.line),zs.set(s.name,t));let e=await t,n=u.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
+return r===255?NaN:s.low+r/254*(1-s.low)}}var Bs={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},vt=({name:s})=>Object.hasOwn(
+Bs,s)?Bs[s]:s,Us={correlation:"Do two heads have the same output?",cka:"Do two heads have the same output, apart from a rotation?",attention:"Do two heads look \
+at the same tokens?",write:"Do the output matrices of two heads write into the same directions?",read:"Do the input matrices of two heads read the same directio\
+ns?"},Ue=({name:s})=>Object.hasOwn(Us,s)?Us[s]:s,xe=s=>`${Ue(s)} ${I(s.meaning)}`,Zt=s=>s.name==="attention";function Vs(s,t,e,n){let o=Zt(s)?1:-1,i=[];return e.
+forEach((r,l)=>{for(let c of e.slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(
+0,n)}var Ks={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},vo=4,te=class{constructor(t,e=!1){this.rows=new be;let n=`Numbers of ${u.heads[t]}`,o=u.
+texts.length?this.rows.element:null,i=[$o(t),So(t),o,Eo(t),Co(t),No(t),Lo(t),Po(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function $o(s){
+let t=ht(s);if(!t)return null;let e=dt(s),n=y.shares.map((i,r)=>{let[l,c]=[M(`${i.name}_low`,s),M(`${i.name}_high`,s)],h=w(i.name,I(i.meaning)),d=a(e.includes(i)?
+"b":"span",{},i.name," ",h);return Ys(d,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"The five add up to 1; the lines are 95 %\
+ intervals.");return a("section",{class:"shares"},B("What decides where it looks","shares"),n,o)}function So(s){if(!E("kind"))return null;let t=q(s),e=u.why?.[u.
+heads[s]],n=Object.keys(u.kinds).map(h=>({name:h,score:M(`kind:${h}`,s)})).sort((h,d)=>(d.score??0)-(h.score??0)),i=[...[t,...["second","third"].map(h=>Gs(_(h,s)))].
+flatMap(h=>n.filter(d=>d.name===h)),...n],r=[...new Set(i)].slice(0,vo).map(({name:h,score:d})=>d===null?null:Ao(s,h,d,h===t)),l=e?`${U.evidence} Here: ${e}.`:U.
+evidence,c=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));return a("section",{},B("Kind"),a("p",{},a("b",{},Y(s))),a("p",{class:"dim"},
+`${To(s)} `,w("evidence",l)),a("div",{class:"scores"},r,c),Mo(s))}var Gs=s=>s.split(" ")[0];function To(s){let t=q(s);if(Object.hasOwn(u.kinds,t)){let[h,d]=["ki\
+nd_score","kind_control"].map(m=>x(M(m,s))),{threshold:p}=u.kinds[t];return`Its score is ${h}: clearly above the threshold (${p}) and above chance (${d}).`}let e=_(
+"second",s);if(!e)return"No kind could be measured.";let{threshold:n,shares:o}=u.kinds[Gs(e)],i=M("second_score",s)??0,r=dt(s).map(({name:h})=>h),l=!r.length||r.
+some(h=>o.includes(h)),c=i>n&&!l?`A head is named after this kind only if ${o.join(" or ")} leads.`:`The 95 % interval of this kind must be above ${n} and abov\
+e chance.`;return`The closest kind is ${e}, with a score of ${x(i)}. ${c}`}function Mo(s){let t={position:"positions, not words",content:"words, not positions",
+both:"positions and words"},e=_("driven",s);if(!Object.hasOwn(t,e))return null;let n=M("driven_score",s),o=`The tokens of a text are shuffled, and both maps com\
+pared: the overlap at the same positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${x(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]} `,w(
+"follows",o))}function Ao(s,t,e,n){let{threshold:o}=u.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(d=>n?M(d,s):null),c=`${t} ${x(e)}, threshold ${o}`,
+h=a("span",{},t," ",he(t));return Ys(h,{label:c,value:e,color:yt(t),threshold:o,chance:i,low:r,high:l})}function Ys(s,{label:t,value:e,color:n,threshold:o,chance:i=null,
+low:r,high:l}){let c=d=>`${(100*Math.max(0,Math.min(1,d))).toFixed(1)}%`,h=F("svg",{class:"score",role:"img","aria-label":t});return h.append(F("rect",{x:0,y:5,
+width:"100%",height:6,class:"track",rx:3}),F("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:n})),o!==void 0&&h.append(F("rect",{x:c(o),y:1,width:1.5,height:14,class:"\
+tick"})),r!==null&&l!==null&&h.append(F("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(F("circle",{cx:c(i),cy:8,r:3,class:"chance"})),a("d\
+iv",{class:"scoreline"},s,h,a("span",{class:"value"},x(e)))}function Eo(s){if(!u.importance)return null;let t=M("rank",s),e=re(s),n=e===null?"":` ± ${L(e,1)}`,
+o=t===null?"":`, rank ${t} of ${u.heads.length}`,i=`${I(E(u.importance)?.meaning??"")} ${I(u.corpus.loss??"")}`.trim();return a("section",{},B("Importance"),a("\
+p",{},a("b",{},L(wt(s),2)),`${n}${o}.`),Oo(s),a("p",{class:"dim"},`${U.importance.split(".")[0]}. `,w("how importance is measured",i)))}function Oo(s){if(!u.curve||
+!st.has(u.heads[s]))return null;let e=`Can be pruned${st.size>1?`, together with ${st.size-1} others,`:""} for less than ${nt(u.curve.limit)} of quality. `;return a(
+"p",{},e,a("a",{href:W({...Ks,view:"pruning"})},"Show pruning →"))}function Co(s){let t=_("most_similar",s),e=N.get(t);if(e===void 0)return null;let n=`, CKA \
+similarity ${x(M("most_similar_cka",s))} `,o=W({...Ks,view:"similarity",pick:u.heads[s]});return a("section",{},B("Most similar","most similar"),a("p",{},a("a",
+{href:C(e)},t),n,w("CKA")),a("p",{},a("a",{href:W({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Lo(s){let t=u.
+often?.[u.heads[s]];if(!t?.length)return null;let e="For every token, the other token with the largest weight, special tokens excluded: mean weight × number of \
+times. The pairs with the most weight in total come first.",n=t.map(([i,r,l,c])=>qo(i,r,`${x(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus ",w("pa\
+irs",e));return a("section",{class:"pairs often"},o,a("ol",{},n))}function qo(s,t,e){let n=o=>a("span",{class:"word"},T(o,14));return a("li",{},n(s)," → ",n(t),
+a("span",{class:"value"},e))}function No(s){let t=[];for(let h=-64;h<=64;h+=1){let d=M(`offset${h<0?h:`+${h}`}`,s);d!==null&&t.push([h,d])}if(t.length<3)return null;
+let e=Math.max(...t.map(([,h])=>h),1e-9),n=100/t.length,i=F("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 0 100 40",preserveAspectRatio:"\
+none"}});t.forEach(([h,d],p)=>{let m=d/e*38,[f,g]=[(p*n+n*.12).toFixed(2),(40-m).toFixed(2)],b={width:(n*.76).toFixed(2),height:m.toFixed(2)},O=F("rect",{x:f,y:g,
+...b,class:h===0?"zero":""});O.append(F("title",{},`${h>0?"+":""}${h}: ${x(d)}`)),i.append(O)});let[r,l]=[t[0][0],t[t.length-1][0]],c=[`${-r} back`,"itself",`${l}\
+ ahead`].map(h=>a("span",{},h));return a("section",{},B("Where it looks, by distance","by distance"),i,a("p",{class:"ends dim"},c),a("p",{class:"dim"},`Highest \
+bar: ${x(e)} of the weight, mean over the corpus.`))}var Io=["kind","most_similar","second","third","order$","cluster$","driven","leading$"],Ro=new RegExp(`^(of\
+fset[+-]|(spread|rest|position|word|match)_|${Io.join("|")})`);function Po(s,t){let e=Object.keys(u.table??{}).filter(c=>!Ro.test(c));if(!e.length)return null;let n=a(
+"tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=Mt(c,s),d=typeof h=="string"?h:L(h),p=h===null?ks(c,s):"",m=a("td",{},d,p?w(`missing: ${c}`,I(
+p)):null),f=a("th",{scope:"row"},c," ",it(c));n.append(a("tr",{},f,m,a("td",{class:"dim"},E(c)?.unit)))}},i=a("table",{class:"measures"},n),r=a("summary",{},`Al\
+l ${e.length} measures`),l=a("details",{open:t,ontoggle:o},r,i);return l}var _o=["kind_score","entropy","max_weight","distance","first","special","previous","ou\
+tput_norm"];function Qs(s,t){let n=[u.importance,..._o].filter(c=>c!==null&&E(c)!==null).map(c=>{let h=a("th",{scope:"row"},c," ",it(String(c)));return a("tr",{},
+h,[s,t].map(d=>a("td",{},L(M(c,d)))))}),o=E("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("kind")),[s,t].map(c=>a("td",{},bs(c)))):null,i=[s,t].map(c=>a("th",
+{scope:"col"},u.heads[c])),r=a("thead",{},a("tr",{},a("td"),i)),l=a("table",{class:"measures"},r,a("tbody",{},o,n));return a("div",{class:"pair"},B("Both heads \
+in numbers","measures"),l)}function Js(s,t){let e=a("span",{class:"alikeness"}),{pairs:n}=u;if(!n)return e;let[o,i]=[s,t].map(r=>n.heads.indexOf(u.heads[r]));return Promise.
+all(n.measures.map(ye)).then(r=>{e.append("Similarity: "),r.forEach((l,c)=>{let h=n.measures[c],d=`${c?", ":""}${vt(h)} ${x(l(o,i))} `;e.append(d,w(vt(h),xe(h)))})}),
+e}var jo=150;function Fo(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>u.heads[e]}];if(E("kind")){let e=i=>Y(i)||null;t.push({key:"kind",title:"\
+Kind",help:w("kind"),value:e,show:Ve,words:!0});let n=i=>M("kind_score",i),o=i=>x(n(i));Yt()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
+if(Yt()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:Ho,show:Wo,words:!0})}if(u.importance){let e=it(u.importance);t.push({key:"im\
+portance",title:"Importance",help:e,value:wt,show:Do})}if(E("most_similar")){let e=i=>M("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
+title:o,help:w("most similar"),value:e,show:zo,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==u.importance&&E(s)){let e=o=>Mt(s,o),n=o=>{let i=e(o);return typeof i==
+"string"?i:L(i)};t.push({key:s,title:s,help:it(s),value:e,show:n})}return t}function Ve(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
+q(s)?pe(q(s)):"transparent",[t,Y(s)||L(null)]}function Ho(s){let t=ht(s),e=y.shares.indexOf(dt(s)[0]);return t&&e>=0?2*e-t[e]:null}function Wo(s){let t=ht(s);if(!t)
+return L(null);let e=y.shares.map(({name:i},r)=>`${i} ${x(t[r])}`).join(", "),n=F("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});n.setAttribute(
+"preserveAspectRatio","none");let o=0;return t.forEach((i,r)=>{n.append(F("rect",{x:o,y:0,width:Math.max(0,i),height:1,fill:y.shares[r].colour})),o+=i}),n}function Do(s){
+let t=re(s),e=t===null?null:a("small",{},` ± ${L(t,1)}`);return[L(wt(s),2),e]}function zo(s){let t=_("most_similar",s);return t?[`${t} `,a("small",{},x(M("most\
+_similar_cka",s)))]:L(null)}function Bo(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===null)-+(r===null)||n-
+o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function Xs(s,t,e){let n=Fo(e),o=A=>n.find(k=>k.key===A),i=o(s.sort)??o("importance")??n[0],r=["head","kind","share\
+s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=Bo(t,i,l),h=n.map(A=>{let k=A===i,R=()=>S({sort:A.key,down:k?l?"0":"1":void 0}),H=k?l?" ↓":" ↑":"",tt=k?
+l?"descending":"ascending":"none",V=a("button",{type:"button",onclick:R},A.title+H);return a("th",{scope:"col",class:A.words?"words":"","aria-sort":tt},V,A.help)}),
+d=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let A=d.rows.length;d.append(...c.slice(A,A+jo).map(k=>Uo(k,n))),p.hidden=d.rows.length>=c.length,
+p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),g=a("table",{class:"heads"},f,a(
+"thead",{},a("tr",{},h)),d),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},O=a("button",{type:"button",onclick:Go},"Download CSV");
+return a("div",{class:"table"},a("div",b,g,p),a("p",{class:"tail"},O))}function Uo(s,t){let e=t.map(({show:n,words:o},i)=>i===0?a("th",{scope:"row"},a("a",{href:C(
+s)},n(s))):a("td",{class:o?"words":""},n(s)));return a("tr",{"data-head":u.heads[s]},e)}var Vo=/^[=+\-@\t\r]/;function Ko(s){return s===null?"":typeof s=="numbe\
+r"?String(s):`"${(Vo.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function Go(){let s=Object.keys(u.table??{}),t=u.heads.map((n,o)=>{let{site:i,number:r}=v[o];return[
+n,u.sites[i].layer,r,...s.map(l=>Mt(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(Ko).join(",")}\r
+`);se(new Blob(e,{type:"text/csv"}),"heads.csv")}var Yo=84,ve=class{constructor(t,e){this.text=e,this.site=-1,this.slots=[],this.element=a("section",{class:"strip"}),this.show(t)}show(t){v[t].site!==this.site&&
+this.fill(v[t].site);for(let{head:e,slot:n}of this.slots)n.href=C(e),n.className=e===t?"slot on":"slot"}fill(t){this.site=t;let{label:e,heads:n}=u.sites[t];this.
+slots=Array.from({length:n},(i,r)=>{let l=K[t]+r,c=a("span",{class:"hole"}),h=u.heads[l],d=a("a",{"aria-label":`${h} ${Y(l)}`},c,a("span",{class:"name"},h));return{
+head:l,slot:d,picture:c}}),this.element.setAttribute("aria-label",`Heads of ${e}`);let o=a("div",{class:"slots"},this.slots.map(({slot:i})=>i));this.element.replaceChildren(
+a("h3",{},`All heads of ${e}`),o),this.drawAll()}async drawAll(){let{slots:t}=this;if(u.texts.length)for(let{head:e,slot:n,picture:o}of t){if(await ee(),t!==this.
+slots||n!==t[0].slot&&!n.isConnected)return;let i=await Lt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Hs(i,Yo).catch(()=>""))}}};var Qo=104,Jo=22,Zs=11,Xo=720,tn=4,_t=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
 this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.type=1,this.dragged=!1,this.painted=null,this.pointers=new Map,this.canvas=a("canva\
-s",{class:"map",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",n=>this.onWheel(n),{passive:!1}),
-this.canvas.addEventListener("pointerdown",n=>this.onDown(n)),this.canvas.addEventListener("pointermove",n=>this.onMove(n)),this.canvas.addEventListener("pointe\
-rup",n=>this.onUp(n)),this.canvas.addEventListener("pointercancel",n=>this.pointers.delete(n.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.point(
-null)),this.canvas.addEventListener("dblclick",()=>this.showAll())}get labels(){return Math.round(Vn*this.type)}get place(){return{left:this.labels,width:this.width,
-window:this.window}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.queries});let o=`${t.
-queries} queries down, ${t.keys} keys across`,n=`Attention map of ${t.name}: ${o}. The text below has the same weights.`;this.canvas.setAttribute("aria-label",n)}clear(){
+s",{class:"map",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",o=>this.onWheel(o),{passive:!1}),
+this.canvas.addEventListener("pointerdown",o=>this.onDown(o)),this.canvas.addEventListener("pointermove",o=>this.onMove(o)),this.canvas.addEventListener("pointe\
+rup",o=>this.onUp(o)),this.canvas.addEventListener("pointercancel",o=>this.pointers.delete(o.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.point(
+null)),this.canvas.addEventListener("dblclick",()=>this.showAll())}get labels(){return Math.round(Qo*this.type)}get place(){return{left:this.labels,width:this.width,
+window:this.window}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.queries});let n=`${t.
+queries} queries down, ${t.keys} keys across`,o=`Attention map of ${t.name}: ${n}. The text below has the same weights.`;this.canvas.setAttribute("aria-label",o)}clear(){
 z(this.canvas,this.canvas.clientWidth,this.canvas.clientHeight)}showAll(){this.map&&(this.window={x:0,y:0,w:this.map.keys,h:this.map.queries},this.draw())}zoom(t,e=this.
-width/2,o=this.height/2){let{map:n,window:i}=this;if(!n)return;let[r,l]=[i.x+e/this.width*i.w,i.y+o/this.height*i.h],c=Math.max(Math.min(Zs,n.keys),Math.min(n.keys,
-i.w/t)),h=Math.max(Math.min(Zs,n.queries),Math.min(n.queries,i.h/t));this.window={w:c,h,x:r-e/this.width*c,y:l-o/this.height*h},this.draw()}clampWindow(){let{map:t,
+width/2,n=this.height/2){let{map:o,window:i}=this;if(!o)return;let[r,l]=[i.x+e/this.width*i.w,i.y+n/this.height*i.h],c=Math.max(Math.min(tn,o.keys),Math.min(o.keys,
+i.w/t)),h=Math.max(Math.min(tn,o.queries),Math.min(o.queries,i.h/t));this.window={w:c,h,x:r-e/this.width*c,y:l-n/this.height*h},this.draw()}clampWindow(){let{map:t,
 window:e}=this;t&&(e.x=Math.max(0,Math.min(t.keys-e.w,e.x)),e.y=Math.max(0,Math.min(t.queries-e.h,e.y)))}onWheel(t){if(t.deltaY>0&&this.window.w>=(this.map?.keys??
-0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[o,n]=ct(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),o-this.labels,n-this.labels)}onDown(t){this.canvas.
-setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,ct(t,this.canvas)),this.dragged=!1}onMove(t){let e=ct(t,this.canvas),o=this.pointers.get(t.pointerId);
-if(!o){this.point(this.cellAt(e));return}let n=[...this.pointers].find(([i])=>i!==t.pointerId)?.[1];if(n){let i=c=>Math.hypot(c[0]-n[0],c[1]-n[1]),[r,l]=[(e[0]+
-n[0])/2-this.labels,(e[1]+n[1])/2-this.labels];this.dragged=!0,this.zoom(i(e)/Math.max(1,i(o)),r,l)}else if(this.dragged||Math.hypot(e[0]-o[0],e[1]-o[1])>4)this.
-dragged=!0,this.window.x-=(e[0]-o[0])/this.width*this.window.w,this.window.y-=(e[1]-o[1])/this.height*this.window.h,this.draw();else return;this.pointers.set(t.
-pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(ct(t,this.canvas));e&&this.pick(e)}cellAt([t,e]){let{map:o,window:n}=this;
-if(!o||t<this.labels||e<this.labels)return null;let i=Math.floor(n.x+(t-this.labels)/this.width*n.w),r=Math.floor(n.y+(e-this.labels)/this.height*n.h);return r>=
-0&&i>=0&&r<o.queries&&i<o.keys?[r,i]:null}observeRoom(){let t=()=>{let e=this.box.clientWidth;return e===this.room?!1:(this.room=e,this.type=bs(),!0)};t(),new ResizeObserver(
+0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[n,o]=at(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),n-this.labels,o-this.labels)}onDown(t){this.canvas.
+setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,at(t,this.canvas)),this.dragged=!1}onMove(t){let e=at(t,this.canvas),n=this.pointers.get(t.pointerId);
+if(!n){this.point(this.cellAt(e));return}let o=[...this.pointers].find(([i])=>i!==t.pointerId)?.[1];if(o){let i=c=>Math.hypot(c[0]-o[0],c[1]-o[1]),[r,l]=[(e[0]+
+o[0])/2-this.labels,(e[1]+o[1])/2-this.labels];this.dragged=!0,this.zoom(i(e)/Math.max(1,i(n)),r,l)}else if(this.dragged||Math.hypot(e[0]-n[0],e[1]-n[1])>4)this.
+dragged=!0,this.window.x-=(e[0]-n[0])/this.width*this.window.w,this.window.y-=(e[1]-n[1])/this.height*this.window.h,this.draw();else return;this.pointers.set(t.
+pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(at(t,this.canvas));e&&this.pick(e)}cellAt([t,e]){let{map:n,window:o}=this;
+if(!n||t<this.labels||e<this.labels)return null;let i=Math.floor(o.x+(t-this.labels)/this.width*o.w),r=Math.floor(o.y+(e-this.labels)/this.height*o.h);return r>=
+0&&i>=0&&r<n.queries&&i<n.keys?[r,i]:null}observeRoom(){let t=()=>{let e=this.box.clientWidth;return e===this.room?!1:(this.room=e,this.type=It(),!0)};t(),new ResizeObserver(
 ()=>t()&&this.draw()).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeRoom(),this.width=Math.max(80,Math.min(this.
-room||560,this.type*Gn)-this.labels),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=z(this.canvas,this.width+this.labels,this.
-height+this.labels),o=Math.round(this.labels*It()),n=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof j&&t.asking!==null),n&&e.putImageData(
-n,o,o),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=It(),[o,n]=[Math.round(this.width*e),Math.round(this.height*e)],i=()=>this.box.isConnected&&
-this.draw(),r=t instanceof j?t.picture(this.window,o,n,i):null,l=t.coded??r?.coded;if(!l)return null;let c=[...Object.values(this.window),o,n].join(" ");if(this.
-painted?.key!==c||this.painted.from!==l){let h=r??{coded:l,keys:t.keys,queries:t.queries},u=r?_s(r,this.window):this.window;this.painted={key:c,from:l,image:De(
-h,u,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:i,labels:r,type:l}=this,[c,h]=[n/o.w,i/o.h];t.strokeStyle=$("--line"),t.strokeRect(
-r-.5,r-.5,n+1,i+1),t.font=`600 ${12*l}px ${D}`,t.fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText(n<180*l?"key":"key: the token look\
-ed at",r+n/2,8*l),rt(t,i<180*l?"query":"query: the token that looks",8*l,r+i/2),t.textAlign="right";let u=(f,k,b)=>(t.fillStyle=$(b?"--ink":k?"--faint":"--dim"),
-t.font=`${b?"600 ":""}${11*l}px ${D}`,Yn(t,f,r-(Kn+8)*l)),p=Math.max(1,Math.ceil(l*Xs/h));for(let f=Math.ceil(o.y/p-1e-9)*p;f<Math.min(e.queries,o.y+o.h);f+=p){
-let k=r+(f+.5-o.y)*h;k<r+2||k>r+i-2||t.fillText(u(e.rows.shown[f],e.rows.special[f],f===this.mark.row),r-6,k)}t.textAlign="left";let m=Math.max(1,Math.ceil(l*Xs/
-c));for(let f=Math.ceil(o.x/m-1e-9)*m;f<Math.min(e.keys,o.x+o.w);f+=m){let k=r+(f+.5-o.x)*c;if(k<r+2||k>r+n-2)continue;let b=u(e.columns.shown[f],e.columns.special[f],
-f===this.mark.column);rt(t,b,k,r-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:i}=this,{row:r,column:l}=this.mark,[c,h]=[o/e.w,n/e.h];t.save(),t.beginPath(),
-t.rect(i,i,o,n),t.clip(),t.strokeStyle=$("--mark"),t.lineWidth=1.5,r!==null&&t.strokeRect(i-2,i+(r-e.y)*h,o+4,Math.max(2,h)),l!==null&&t.strokeRect(i+(l-e.x)*c,
-i-2,Math.max(2,c),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.canvas.width,height:this.canvas.height}),o=Gt(e);o.fillStyle=
-$("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&ne(n,`${t.name}.png`))}};function Yn(s,t,e){let o=M(t,18);for(;o.length>
-2&&s.measureText(o).width>e;)o=`${Array.from(o).slice(0,-2).join("")}…`;return o}var to=new Map,Qn=["Your text","Type or paste a text"],Jn=["Text for the encoder","Text for the encoder: type or paste it"],eo="Words that the decoder has read";
-function Ht(s){let t=Z(s.text,d.texts.length)??-1;return d.texts[t]?t:d.texts.findIndex(Boolean)}function Wt(s){let{texts:t}=d;if(!t.length)return[];let{source:e}=t[s],
-o=new Map,n=[];t.forEach((l,c)=>{o.has(l.source)||o.set(l.source,c),l.source===e&&n.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>S({text:l,
-row:void 0}),r=[];if(o.size>1){let l=[...o.values()].map(h=>[String(h),t[h].name]),c=d.served?.includes("text")===!1?"Input":"Text";r.push(X(c,l,String(o.get(e)),
-i))}return n.length>1&&r.push(X("Window",n,String(s),i)),[...r,Ke({},s)]}function Ke(s={},t=-1){let e=d.served??[];if(!e.length||!e.includes("text")&&t<0)return null;
-let o=to.get(t),n=e.includes("decoder"),i=so(...n?Jn:Qn,o?.text),r=e.includes("text")?". Empty: the model writes its own answer":"",l=so(eo,`${eo}${r}`,o?.decoder),
+room||560,this.type*Xo)-this.labels),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=z(this.canvas,this.width+this.labels,this.
+height+this.labels),n=Math.round(this.labels*qt()),o=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof j&&t.asking!==null),o&&e.putImageData(
+o,n,n),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=qt(),[n,o]=[Math.round(this.width*e),Math.round(this.height*e)],i=()=>this.box.isConnected&&
+this.draw(),r=t instanceof j?t.picture(this.window,n,o,i):null,l=t.coded??r?.coded;if(!l)return null;let c=[...Object.values(this.window),n,o].join(" ");if(this.
+painted?.key!==c||this.painted.from!==l){let h=r??{coded:l,keys:t.keys,queries:t.queries},d=r?js(r,this.window):this.window;this.painted={key:c,from:l,image:De(
+h,d,n,o)}}return this.painted.image}drawFrame(t,e){let{window:n,width:o,height:i,labels:r,type:l}=this,[c,h]=[o/n.w,i/n.h];t.strokeStyle=$("--line"),t.strokeRect(
+r-.5,r-.5,o+1,i+1),t.font=`600 ${12*l}px ${D}`,t.fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText(o<180*l?"key":"key: the token look\
+ed at",r+o/2,8*l),ot(t,i<180*l?"query":"query: the token that looks",8*l,r+i/2),t.textAlign="right";let d=(f,g,b)=>(t.fillStyle=$(b?"--ink":g?"--faint":"--dim"),
+t.font=`${b?"600 ":""}${11*l}px ${D}`,Zo(t,f,r-(Jo+8)*l)),p=Math.max(1,Math.ceil(l*Zs/h));for(let f=Math.ceil(n.y/p-1e-9)*p;f<Math.min(e.queries,n.y+n.h);f+=p){
+let g=r+(f+.5-n.y)*h;g<r+2||g>r+i-2||t.fillText(d(e.rows.shown[f],e.rows.special[f],f===this.mark.row),r-6,g)}t.textAlign="left";let m=Math.max(1,Math.ceil(l*Zs/
+c));for(let f=Math.ceil(n.x/m-1e-9)*m;f<Math.min(e.keys,n.x+n.w);f+=m){let g=r+(f+.5-n.x)*c;if(g<r+2||g>r+o-2)continue;let b=d(e.columns.shown[f],e.columns.special[f],
+f===this.mark.column);ot(t,b,g,r-6)}}drawMarks(t){let{window:e,width:n,height:o,labels:i}=this,{row:r,column:l}=this.mark,[c,h]=[n/e.w,o/e.h];t.save(),t.beginPath(),
+t.rect(i,i,n,o),t.clip(),t.strokeStyle=$("--mark"),t.lineWidth=1.5,r!==null&&t.strokeRect(i-2,i+(r-e.y)*h,n+4,Math.max(2,h)),l!==null&&t.strokeRect(i+(l-e.x)*c,
+i-2,Math.max(2,c),o+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.canvas.width,height:this.canvas.height}),n=Vt(e);n.fillStyle=
+$("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&se(o,`${t.name}.png`))}};function Zo(s,t,e){let n=T(t,18);for(;n.length>
+2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}var en=new Map,ti=["Your text","Type or paste a text"],ei=["Text for the encoder","Text for the encoder: type or paste it"],sn="Words that the decoder has read";
+function jt(s){let t=X(s.text,u.texts.length)??-1;return u.texts[t]?t:u.texts.findIndex(Boolean)}function Ft(s){let{texts:t}=u;if(!t.length)return[];let{source:e}=t[s],
+n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>S({text:l,
+row:void 0}),r=[];if(n.size>1){let l=[...n.values()].map(h=>[String(h),t[h].name]),c=u.served?.includes("text")===!1?"Input":"Text";r.push(J(c,l,String(n.get(e)),
+i))}return o.length>1&&r.push(J("Window",o,String(s),i)),[...r,Ke({},s)]}function Ke(s={},t=-1){let e=u.served??[];if(!e.length||!e.includes("text")&&t<0)return null;
+let n=en.get(t),o=e.includes("decoder"),i=nn(...o?ei:ti,n?.text),r=e.includes("text")?". Empty: the model writes its own answer":"",l=nn(sn,`${sn}${r}`,n?.decoder),
 c=a("button",{type:"button",class:"primary"},"Show this text"),h=a("span",{class:"dim",role:"status"});c.addEventListener("click",async()=>{if(e.includes("text")&&
 !i.value.trim()){h.textContent="Type a text first.",i.focus();return}c.disabled=!0,h.textContent="The model is reading it …";let p=e.includes("text")&&!l.value.
-trim(),m=n&&!p?{decoder:l.value}:{},f=e.includes("text")?i.value:d.texts[t].at??t;try{let{texts:k,first:b}=await Rs({text:f,...m});k.forEach((O,T)=>d.texts[b+T]=
-O),to.set(b,{text:i.value,decoder:l.value}),S({...s,text:String(b),row:void 0})}catch(k){h.textContent=k instanceof Error?k.message:String(k)}c.disabled=!1});let u=[
-e.includes("text")?i:null,n?l:null];return a("details",{class:"own"},a("summary",{},"Try your own text"),u,a("p",{},c," ",h))}function so(s,t,e=""){let o=a("tex\
-tarea",{rows:"5","aria-label":s,placeholder:t});return o.value=e,o}var Dt="looks",zt="seen",Xn=1e6,Zn=80,ti=70;function io(s,t){let e=s.second===void 0?void 0:N.get(s.second),o=new Ge(s,t,e??null);return{element:o.element,start:()=>o.
-start(),resize:()=>o.paint(),stop:()=>o.stop(),moveTo:(n,i)=>o.moveTo(n,i)}}function oo(s){let{stack:t,layer:e,head:o,row:n,...i}=s;return JSON.stringify(i)}var Ge=class{constructor(t,e,o){
-this.state=t,this.head=e,this.second=o,this.text=Ht(t),this.looks=t.dir!==zt,this.live=!0,this.turn=0,this.pinned=null,this.token=null,this.cell=null,this.timer=
-0,this.texts=null,this.spoken=a("p",{class:"said"}),this.panes=(o===null?[e]:[e,o]).map(c=>this.makePane(c)),this.textSide=a("div",{class:"textside"}),this.panel=
-o===null?new se(e):null,this.top=no(e,o),this.strip=new $e(e,this.text),this.compare=this.compareControl();let n=this.panel?.element??Ys(e,o),i=a("div",{class:"\
-panes"},this.panes.map(c=>c.box)),r=a("div",{class:"mapside"},this.controls(),i,this.textSide),l=a("div",{class:o===null?"scene":"scene both"},r,n);this.element=
-a("div",{class:"headview"},this.top,l,this.strip.element)}makePane(t){let e=a("p",{class:"cellnote"}),o=a("canvas",{class:"profile","aria-hidden":"true"}),n=new Ft(
-{point:h=>{this.cell=h,this.aim(h&&h[this.looks?0:1])},pick:h=>this.pin(h[this.looks?0:1]),drawn:()=>this.drawProfiles()}),i=(h,u,p)=>a("button",{type:"button",
-"aria-label":p,onclick:u},h),r=a("div",{class:"zoom"});r.append(i("+",()=>n.zoom(1.6),"Zoom in"),i("−",()=>n.zoom(1/1.6),"Zoom out"),i("Whole map",()=>n.showAll(),
-"Whole map"),i("PNG",()=>n.savePng(),"Download the map as PNG"));let l=this.second===null?null:a("h3",{},`${d.heads[t]} `,a("small",{},Q(t))),c=a("div",{class:"\
-under"},ei(),r,e);return{head:t,map:null,view:n,profile:o,note:e,box:a("div",{class:"pane"},l,n.box,o,c)}}compareControl(){let t=H("most_similar",this.head),{site:e}=v[this.
-head],o=d.heads.filter((l,c)=>v[c].site===e&&l!==d.heads[this.head]),n=[...new Set([t,...o])].filter(Boolean).map(l=>a("option",{value:l})),i=a("input",{list:"o\
-thers",placeholder:t?`e.g. ${t}`:"head",size:"9","aria-label":"Compare with head",autocomplete:"off",onchange:()=>{let l=i.value.trim();S({second:N.has(l)?l:void 0})}});
-i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"choice"},r,a("datalist",{id:"others"},n))}controls(){let{
-norm:t,hide:e}=this.state;return a("div",{class:"controls"},Wt(this.text),this.compare,Bt("norm-weighted",t==="1",o=>S({norm:o?"1":void 0}),w("norm-weighted")),
-Bt("hide delimiters",e==="1",o=>S({hide:o?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.all(this.panes.map(e=>mt(this.text,e.head))).catch(
-()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:o}=this.panes[0],n=o!==null&&!(o instanceof j);return this.second===null&&this.texts&&n&&oo(t)===oo(
-this.state)?this.turnTo(t,e):null}async turnTo(t,e){this.state=t,this.head=e,this.turn+=1;let{turn:o}=this,n=setTimeout(()=>o===this.turn&&this.panes[0].view.clear(),
-Zn),i=await mt(this.text,e).catch(()=>null);if(clearTimeout(n),!this.live||o!==this.turn)return;this.panes[0].head=e;let r=this.panel?.element.querySelector("de\
-tails[open]")!==null,[l,c,h]=[new se(e,r),no(e,null),this.compareControl()];this.panel?.element.replaceWith(l.element),this.top.replaceWith(c),this.compare.replaceWith(
-h),Object.assign(this,{panel:l,top:c,compare:h}),this.strip.show(e),this.showMaps([i])}showMaps(t){let{norm:e,hide:o}=this.state;if(!t[0]){this.texts=null;let r=d.
-served?"The map of this head did not arrive.":"The map of this head is not in this page.";this.textSide.replaceChildren(a("p",{class:"dim"},r)),this.panes.forEach(
-l=>l.box.remove());return}this.panes.forEach((r,l)=>{r.map=t[l]?.reweighted(e==="1",o==="1")??null,r.map&&r.view.show(r.map)});let n=this.panes[0].map,i=this.token===
-this.pinned?null:this.token;this.pinned=Z(this.state.row,this.looks?n.queries:n.keys),this.token=i??this.pinned,(this.texts?.rows.sequence!==n.rows||this.texts.
-columns.sequence!==n.columns)&&this.makeTexts(n),this.paint(),this.panel?.rows.show(t[0]),this.second===null&&!d.served&&n.queries*n.keys<=Xn&&this.computeAhead()}async computeAhead(){
-let{turn:t}=this;for(let e of[[0,1],[1,0],[0,-1],[-1,0]]){if(await oe(),!this.live||t!==this.turn)return;await mt(this.text,Ot(this.head,e)).catch(()=>null)}}stop(){
-this.live=!1;for(let{map:t}of this.panes)t instanceof j&&t.cancel()}makeTexts(t){this.token=this.pinned,this.cell=null;let e=(l,c)=>new ft(l,{hover:h=>this.aim(
-h),pick:h=>this.pin(h),label:c}),o=e(t.rows,t.square?"Tokens of the text":"Tokens that look"),n=t.square?o:e(t.columns,"Tokens that are looked at");this.texts={
-rows:o,columns:n};let i=this.second===null?"Text":`Text, as ${d.heads[this.head]} reads it`,{note:r}=d.texts[this.text];this.textSide.replaceChildren(a("div",{class:"\
-texttop"},a("h3",{},i),this.directionControl()),r?a("p",{class:"dim"},P(r)):"",...new Set([o.box,n.box]),this.spoken)}directionControl(){let t=(n,i)=>{let l=a("\
-input",{type:"radio",name:"way",value:n,onchange:()=>S({dir:n===Dt?void 0:n})});return l.checked=n===Dt===this.looks,a("label",{},l,i)},e=a("legend",{class:"qui\
-et"},"Direction"),o=[t(Dt,"where a token looks"),t(zt,"who looks at a token")];return a("fieldset",{class:"way"},e,o,w("direction"))}aim(t){this.token=t??this.pinned,
-this.paint()}pin(t){this.pinned=this.pinned===t?null:t,this.token=this.pinned,kt({row:this.pinned===null?void 0:String(t)}),this.paint()}paint(){let{texts:t,token:e,
-looks:o}=this,n=this.panes[0].map;if(!t||!n)return;for(let c of this.panes)c.map&&(c.view.mark=o?{row:e,column:null}:{row:null,column:e},c.view.draw(),c.note.textContent=
-this.cellText(c.map));let i=e===null?null:n.weights(o,e);e!==null&&!i&&this.fetchWeights(e);let[r,l]=o?[t.rows,t.columns]:[t.columns,t.rows];r===l?r.paint(i,e):
-(r.paint(null,e),l.paint(i,null)),this.spoken.textContent=this.tokenText(n,i)}fetchWeights(t){clearTimeout(this.timer),this.timer=window.setTimeout(async()=>{if(!this.
-live||t!==this.token)return;let e=this.panes.map(({map:o})=>o&&$t(o,this.looks,t));await Promise.all(e).catch(()=>{}),this.live&&t===this.token&&this.panes[0].map?.
-weights(this.looks,t)&&this.paint()},this.pinned===t?0:ti)}cellText(t){if(!this.cell)return" ";let[e,o]=this.cell,n=t.weights(!0,e);return n?`“${M(t.rows.shown[e],
-16)}” → “${M(t.columns.shown[o],16)}” ${n[o].toFixed(3)}`:" "}tokenText(t,e){if(this.token===null)return"Point at a token, in the text or on the map; c\
-lick to keep it.";let[o,n]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${M(o.shown[this.token],24)}”, token ${this.token}`;if(!e)return`${i}: loadi\
-ng …`;let r=c=>`“${M(n.shown[c],16)}” ${y(e[c])}`,l=te(e,6,.005).map(r).join(", ")||"no token with much weight";return`${i}, ${this.looks?"looks at":"is l\
-ooked at by"} ${l}`}drawProfiles(){for(let{map:t,view:e,profile:o}of this.panes){let n=this.token===null||!this.looks?null:t?.weights(!0,this.token)??null;o.style.
-visibility=n?"visible":"hidden",n&&Ws(o,n,e.place)}}};function ei(){let s=Rt(n=>dt(Pe(),n)),t=[0,.1,.25,.5,1].map(n=>{let i=a("span",{},String(n));return i.style.
-left=`${100*n**x.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks","aria-hidden":"true"},t)),o=a("span",{},"attention weight, square-roo\
-t scale ",w("weight"));return a("div",{class:"weightbar"},e,o,a("span",{},"reading the map ",w("attention map")))}function no(s,t){let e=(i,r,l)=>{let c=Ot(s,i),
-h=`${l}: ${d.heads[c]}`;return a("a",{href:C(c),class:"step",title:h,"aria-label":h},r)},o=a("span",{class:"steps"});o.append(e([0,-1],"←","previous head"),e(
-[0,1],"→","next head"),e([-1,0],"↑","previous layer"),e([1,0],"↓","next layer"));let n=t===null?qs(s):Qs(s,t);return a("div",{class:"headtop"},a("h2",{},d.
-heads[s]),t===null?null:a("span",{class:"beside"},`and ${d.heads[t]}`),E("kind")&&t===null?a("span",{class:"chip"},Ve(s)):null,o,a("a",{href:W(de),class:"back"},
-"← All heads"),a("p",{class:"does"},n))}var ro=s=>X("Show",[[Dt,"where the token looks"],[zt,"who looks at the token"]],s?Dt:zt,t=>S({dir:t===Dt?void 0:t}),w(
-"direction"));function ao(s,t){return s==="shares"?si(t):s==="kind"?oi(t):ni(s)}function si(s){let t=x.shares.map(({name:r,colour:l,meaning:c})=>{let h=d.heads.filter((u,p)=>et(
-p).some(m=>m.name===r)).length;return a("li",{},ho("share",r,r,l,h,s),a("span",{class:"meaning"},c))}),e=lo().filter(([r])=>r&&!tt(r).length),o=e.length?a("div",
-{class:"legend"},co(e,s)):null;return a("div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},
-"Ring: the five shares. Disc: the share that leads, or two."),a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is small.")),
-a("ul",{class:"sharelist"},t),o,a("p",{class:"legend hints"},a("span",{class:"ringhint"},uo()),po(),a("span",{class:"dim"},"Click a share or a kind to list its \
-heads.")))}function oi(s){let t=a("span",{class:"dim"},"Click a kind to list its heads.");return a("div",{class:"legend"},co(lo(),s),uo(),po(),t)}function lo(){
-let s=new Map;for(let t of d.heads.keys()){let e=ht(q(t));s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function co(s,t){let e=s.map(([o,n])=>a("\
-span",{class:"keyhelp"},ho("kind",o,B(o),fe(o),n,t),ke(o)));return[a("b",{},"Kinds of heads ",w("kind")),e]}function ho(s,t,e,o,n,i){let r=a("i",{class:"dot"});
-r.style.background=o;let l=i[s]===t,c=()=>S({share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});
-return h.append(r,e,a("small",{},String(n))),h}var uo=()=>d.importance?a("span",{class:"dim"},"Larger: more important ",w("importance")):null,po=()=>nt.size?a("\
-span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function ni(s){let{ramp:t,low:e,high:o}=je(ae(s));if(e>o)return a("p",{class:"legend"});let n=Rt(
-r=>dt(t,r)),i=a("span",{class:"dim"},s," ",at(s));return a("p",{class:"legend"},L(e),n,L(o),i)}var ii=["entropy","distance","first","special","previous","next","self","induction","same_token"];function ri(){let s=fs(),t=[d.importance??"",...ii].filter(n=>s.
-includes(n)),e=n=>[n,n],o=t.map(e);return E("kind")&&o.unshift(["kind","kind of head"]),Yt()&&o.unshift(["shares","what decides where it looks"]),{options:o,more:s.
-filter(n=>!t.includes(n)).map(e)}}function ai({share:s,kind:t}){let e=i=>et(i).some(({name:r})=>r===s),o=i=>ht(q(i))===t,n=i=>d.heads.some((r,l)=>i(l));return n(
-e)?{share:s,has:e}:n(o)?{kind:t,has:o}:{has:()=>!0}}function fo(s){let t=ri(),e=[...t.options,...t.more],o=e.find(([m])=>m===s.color)?.[0]??e[0]?.[0]??"kind",{share:n,
-kind:i,has:r}=ai(s),l=new we(o,r),c=a("section",{class:"gridside","aria-label":"Grid of heads"});c.append(ci(o,t),l.box,ao(o,{share:n,kind:i}),l.note);let h=[...d.
-heads.keys()].filter(r),u=d.table?a("section",{class:"tableside","aria-label":"Table of heads"}):null,p=h.length;return n!==void 0&&u?.append(mo(`in which ${n} \
-leads`,li(n),p)),i!==void 0&&u?.append(mo(`of kind “${B(i)}”`,Jt(i),p)),u?.append(Js(s,h,o)),{element:a("div",{class:"two"},c,u),start:()=>l.draw(),resize:()=>l.
-draw()}}var li=s=>P(tt(s)[0]?.meaning??"");function ci(s,{options:t,more:e}){let o=Ke({view:"tokens"});if(!t.length&&!e.length)return a("div",{class:"controls"},
-o);let n=s==="kind"||s==="shares"?w(s):at(s);return a("div",{class:"controls"},X("Colour by",t,s,r=>S({color:r,kind:void 0,share:void 0}),n,e),o)}function mo(s,t,e){
-let n=a("button",{type:"button",onclick:()=>S({kind:void 0,share:void 0})},"Show all heads");return a("p",{class:"filter"},a("b",{},`${Y(e,"head")} ${s}`),": ",
-t," ",n)}var Mt=320,Ye={left:66,right:12,top:10,bottom:46},hi=2;function go(s){let{curve:t,cost:e}=d,o=e?new Je(e):null,n=a("div",{class:"cutview"});if(!t?.curves.length)
-return n.append(a("p",{class:"lead"},"The quality without some of the heads was not measured for this page.")),o&&n.append(o.element),{element:n};let i=new Xe(s,
-t,o),r=a("p",{class:"lead"},a("b",{},di(t))," ",w("can be pruned")," ",ui(t)),l=a("section",{},i.list);return n.append(r,a("div",{class:"two"},a("section",{class:"\
-curveside"},i.element),l)),o&&n.append(o.element),{element:n,start:()=>i.draw(),resize:()=>i.draw()}}var ko=s=>s.heads??s.curves[0].order.length;function di(s){
-let t=it(s.limit,3);return s.prunable?`${s.prunable} of ${ko(s)} heads can be pruned for less than ${t} of quality.`:`No head can be pruned for less than ${t} o\
-f quality.`}function ui(s){if(!s.cut)return"Heads are switched off together, the least important first, and the model is measured again. Nothing is refitted her\
-e: real pruning (multihead prune) does better.";let t=Y(s.fitted??0,"document"),e=`its quality measured on ${s.judged} others`;return`Every point is a pruned mo\
-del: its weights were refitted on ${t}, ${e}.`}var Je=class{constructor(t){this.cost=t,this.table=a("div",{class:"scroll wide"});let e=U("What attention costs",
-"attention costs"),o=a("p",{class:"dim"},t.title.slice(1).join(" · "));this.element=a("section",{},e,o,this.table),this.show()}show(t){let{heading:e,rows:o}=this.
-cost,n=t?.cost,i=n?[e[0],`with ${t.kept} heads`]:e,r=n?o.map(([p,m],f)=>[p,m,n[f]]):o,l=["none",x.format.missing],c=r.filter(([,...p])=>p.some(m=>!l.includes(m))),
-h=a("tr",{},a("td"),i.map(p=>a("th",{scope:"col"},p))),u=c.map(([p,...m])=>a("tr",{},a("th",{scope:"row"},p," ",pi(p)),m.map(f=>a("td",{},f))));this.table.replaceChildren(
-a("table",{class:"cost"},a("thead",{},h),a("tbody",{},u)))}};function pi(s){let t=`cost: ${s}`;return Object.hasOwn(V,t)?w(s,V[t]):null}var Xe=class{constructor(t,e,o){
-this.curve=e,this.costs=o,this.total=ko(e),this.which=Z(t.method,e.curves.length)??0,this.line=e.curves[this.which],this.points=wo(this.line.points);let n=Z(t.gone,
-this.total+1)??e.prunable,[i,r]=e.cut?[this.points.length-1,this.nearest(n)]:[this.total,n];this.slider=a("input",{type:"range",min:0,max:i,value:r,"aria-label":"\
-heads removed"}),this.slider.addEventListener("input",()=>{kt({gone:String(this.removed)}),this.draw()}),this.canvas=a("canvas",{class:"curve",role:"img","aria-\
+trim(),m=o&&!p?{decoder:l.value}:{},f=e.includes("text")?i.value:u.texts[t].at??t;try{let{texts:g,first:b}=await Rs({text:f,...m});g.forEach((O,A)=>u.texts[b+A]=
+O),en.set(b,{text:i.value,decoder:l.value}),S({...s,text:String(b),row:void 0})}catch(g){h.textContent=g instanceof Error?g.message:String(g)}c.disabled=!1});let d=[
+e.includes("text")?i:null,o?l:null];return a("details",{class:"own"},a("summary",{},"Try your own text"),d,a("p",{},c," ",h))}function nn(s,t,e=""){let n=a("tex\
+tarea",{rows:"5","aria-label":s,placeholder:t});return n.value=e,n}var Ht="looks",Wt="seen",si=1e6,ni=80,oi=160,ii=70;function an(s,t){let e=s.second===void 0?void 0:N.get(s.second),n=new Ge(s,t,e??null);return{element:n.element,
+start:()=>n.start(),resize:()=>n.paint(),stop:()=>n.stop(),moveTo:(o,i)=>n.moveTo(o,i)}}function on(s){let{stack:t,layer:e,head:n,row:o,...i}=s;return JSON.stringify(
+i)}var Ge=class{constructor(t,e,n){this.state=t,this.head=e,this.second=n,this.text=jt(t),this.looks=t.dir!==Wt,this.live=!0,this.turn=0,this.pinned=null,this.token=
+null,this.cell=null,this.timer=0,this.texts=null,this.spoken=a("p",{class:"said"}),this.panes=(n===null?[e]:[e,n]).map(c=>this.makePane(c)),this.textSide=a("div",
+{class:"textside"}),this.panel=n===null?new te(e):null,this.top=rn(e,n),this.strip=new ve(e,this.text),this.compare=this.compareControl();let o=this.panel?.element??
+Qs(e,n),i=a("div",{class:"panes"},this.panes.map(c=>c.box)),r=a("div",{class:"mapside"},this.controls(),i,this.textSide),l=a("div",{class:n===null?"scene":"scen\
+e both"},r,o);this.element=a("div",{class:"headview"},this.top,l,this.strip.element)}makePane(t){let e=a("p",{class:"cellnote"}),n=a("canvas",{class:"profile","\
+aria-hidden":"true"}),o=new _t({point:h=>{this.cell=h,this.aim(h&&h[this.looks?0:1])},pick:h=>this.pin(h[this.looks?0:1]),drawn:()=>this.drawProfiles()}),i=(h,d,p)=>a(
+"button",{type:"button","aria-label":p,onclick:d},h),r=a("div",{class:"zoom"});r.append(i("+",()=>o.zoom(1.6),"Zoom in"),i("−",()=>o.zoom(1/1.6),"Zoom out"),i(
+"Whole map",()=>o.showAll(),"Whole map"),i("PNG",()=>o.savePng(),"Download the map as PNG"));let l=this.second===null?null:a("h3",{},`${u.heads[t]} `,a("small",
+{},Y(t))),c=a("div",{class:"under"},ri(),r,e);return{head:t,map:null,view:o,profile:n,note:e,box:a("div",{class:"pane"},l,o.box,n,c)}}compareControl(){let t=_("\
+most_similar",this.head),{site:e}=v[this.head],n=u.heads.filter((l,c)=>v[c].site===e&&l!==u.heads[this.head]),o=[...new Set([t,...n])].filter(Boolean).map(l=>a(
+"option",{value:l})),i=a("input",{list:"others",placeholder:t?`e.g. ${t}`:"head",size:"9","aria-label":"Compare with head",autocomplete:"off",onchange:()=>{let l=i.
+value.trim();S({second:N.has(l)?l:void 0})}});i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"choice"},r,
+a("datalist",{id:"others"},o))}controls(){let{norm:t,hide:e}=this.state;return a("div",{class:"controls"},Ft(this.text),this.compare,Dt("norm-weighted",t==="1",
+n=>S({norm:n?"1":void 0}),w("norm-weighted")),Dt("hide delimiters",e==="1",n=>S({hide:n?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.all(
+this.panes.map(e=>pt(this.text,e.head))).catch(()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:n}=this.panes[0],o=n!==null&&!(n instanceof j);return this.
+second===null&&this.texts&&o&&on(t)===on(this.state)?this.turnTo(t,e):null}async turnTo(t,e){this.state=t,this.head=e,this.turn+=1;let{turn:n}=this,o=setTimeout(
+()=>n===this.turn&&this.panes[0].view.clear(),ni),i=await pt(this.text,e).catch(()=>null);if(clearTimeout(o),!this.live||n!==this.turn)return;this.panes[0].head=
+e;let r=this.panel?.element.querySelector("details[open]")!==null,[l,c,h]=[new te(e,r),rn(e,null),this.compareControl()];this.panel?.element.replaceWith(l.element),
+this.top.replaceWith(c),this.compare.replaceWith(h),Object.assign(this,{panel:l,top:c,compare:h}),this.strip.show(e),this.showMaps([i])}showMaps(t){let{norm:e,hide:n}=this.
+state;if(!t[0]){this.texts=null;let r=u.served?"The map of this head did not arrive.":"The map of this head is not in this page.";this.textSide.replaceChildren(
+a("p",{class:"dim"},r)),this.panes.forEach(l=>l.box.remove());return}this.panes.forEach((r,l)=>{r.map=t[l]?.reweighted(e==="1",n==="1")??null,r.map&&r.view.show(
+r.map)});let o=this.panes[0].map,i=this.token===this.pinned?null:this.token;this.pinned=X(this.state.row,this.looks?o.queries:o.keys),this.token=i??this.pinned,
+(this.texts?.rows.sequence!==o.rows||this.texts.columns.sequence!==o.columns)&&this.makeTexts(o),this.paint(),this.panel?.rows.show(t[0]),this.second===null&&!u.
+served&&o.queries*o.keys<=si&&this.computeAhead()}async computeAhead(){let{turn:t}=this;for(let e of[[0,1],[1,0],[0,-1],[-1,0]]){if(await ee(),!this.live||t!==this.
+turn)return;await pt(this.text,At(this.head,e)).catch(()=>null)}}stop(){this.live=!1;for(let{map:t}of this.panes)t instanceof j&&t.cancel()}makeTexts(t){this.token=
+this.pinned,this.cell=null;let e=(l,c)=>new mt(l,{hover:h=>this.aim(h),pick:h=>this.pin(h),label:c}),n=e(t.rows,t.square?"Tokens of the text":"Tokens that look"),
+o=t.square?n:e(t.columns,"Tokens that are looked at");this.texts={rows:n,columns:o};let i=this.second===null?"Text":`Text, as ${u.heads[this.head]} reads it`,{note:r}=u.
+texts[this.text];this.textSide.replaceChildren(a("div",{class:"texttop"},a("h3",{},i),this.directionControl()),r?a("p",{class:"dim"},I(r)):"",...new Set([n.box,
+o.box]),this.spoken)}directionControl(){let t=(o,i)=>{let l=a("input",{type:"radio",name:"way",value:o,onchange:()=>S({dir:o===Ht?void 0:o})});return l.checked=
+o===Ht===this.looks,a("label",{},l,i)},e=a("legend",{class:"quiet"},"Direction"),n=[t(Ht,"where a token looks"),t(Wt,"who looks at a token")];return a("fieldset",
+{class:"way"},e,n,w("direction"))}aim(t){this.token=t??this.pinned,this.paint()}pin(t){this.pinned=this.pinned===t?null:t,this.token=this.pinned,gt({row:this.pinned===
+null?void 0:String(t)}),this.paint()}paint(){let{texts:t,token:e,looks:n}=this,o=this.panes[0].map;if(!t||!o)return;for(let c of this.panes)c.map&&(c.view.mark=
+n?{row:e,column:null}:{row:null,column:e},c.view.draw(),c.note.textContent=this.cellText(c.map));let i=e===null?null:o.weights(n,e);e!==null&&!i&&this.fetchWeights(
+e);let[r,l]=n?[t.rows,t.columns]:[t.columns,t.rows];r===l?r.paint(i,e):(r.paint(null,e),l.paint(i,null)),this.spoken.textContent=this.tokenText(o,i)}fetchWeights(t){
+clearTimeout(this.timer),this.timer=window.setTimeout(async()=>{if(!this.live||t!==this.token)return;let e=this.panes.map(({map:n})=>n&&xt(n,this.looks,t));await Promise.
+all(e).catch(()=>{}),this.live&&t===this.token&&this.panes[0].map?.weights(this.looks,t)&&this.paint()},this.pinned===t?0:ii)}cellText(t){if(!this.cell)return" ";
+let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${T(t.rows.shown[e],16)}” → “${T(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.
+token===null)return"Point at a token, in the text or on the map; click to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${T(n.shown[this.
+token],24)}”, token ${this.token}`;if(!e)return`${i}: loading …`;let r=c=>`“${T(o.shown[c],16)}” ${x(e[c])}`,l=Xt(e,6,.005).map(r).join(", ")||"no token\
+ with much weight";return`${i}, ${this.looks?"looks at":"is looked at by"} ${l}`}drawProfiles(){for(let{map:t,view:e,profile:n}of this.panes){let o=this.token===
+null||!this.looks?null:t?.weights(!0,this.token)??null;n.style.visibility=o?"visible":"hidden",o&&Ws(n,o,e.place)}}};function ri(){let s=Nt(o=>ct(Pe(),o),oi*It()),
+t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.left=`${100*o**y.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks",
+"aria-hidden":"true"},t)),n=a("span",{},"attention weight, square-root scale ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",
+w("attention map")))}function rn(s,t){let e=(i,r,l)=>{let c=At(s,i),h=`${l}: ${u.heads[c]}`;return a("a",{href:C(c),class:"step",title:h,"aria-label":h},r)},n=a(
+"span",{class:"steps"});n.append(e([0,-1],"←","previous head"),e([0,1],"→","next head"),e([-1,0],"↑","previous layer"),e([1,0],"↓","next layer"));let o=t===
+null?qs(s):Js(s,t);return a("div",{class:"headtop"},a("h2",{},u.heads[s]),t===null?null:a("span",{class:"beside"},`and ${u.heads[t]}`),E("kind")&&t===null?a("sp\
+an",{class:"chip"},Ve(s)):null,n,a("a",{href:W(ce),class:"back"},"← All heads"),a("p",{class:"does"},o))}var ln=s=>J("Show",[[Ht,"where the token looks"],[Wt,
+"who looks at the token"]],s?Ht:Wt,t=>S({dir:t===Ht?void 0:t}),w("direction"));function hn(s,t){return s==="shares"?ai(t):s==="kind"?li(t):ci(s)}function ai(s){let t=y.shares.map(({name:r,colour:l,meaning:c})=>cn(r,l,c,s));dn(y.two_lead)&&
+t.push(cn(y.two_lead,"var(--dim)",me,s));let e=un().filter(([r])=>r&&!Z(r).length),n=e.length?a("div",{class:"legend"},pn(e,s)):null;return a("div",{},a("p",{class:"\
+legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},"Ring: the five shares. Disc: the share that leads, or two."),
+a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},
+a("span",{class:"ringhint"},fn()),wn(),a("span",{class:"dim"},"Click a share or a kind to list its heads.")))}var dn=s=>u.heads.filter((t,e)=>fe(e)===s).length,
+cn=(s,t,e,n)=>a("li",{},mn("share",s,s,t,dn(s),n),a("span",{class:"meaning"},e));function li(s){let t=a("span",{class:"dim"},"Click a kind to list its heads.");
+return a("div",{class:"legend"},pn(un(),s),fn(),wn(),t)}function un(){let s=new Map;for(let t of u.heads.keys()){let e=lt(q(t));s.set(e,(s.get(e)??0)+1)}return[
+...s].sort((t,e)=>e[1]-t[1])}function pn(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},mn("kind",n,n,pe(n),o,t),he(n)));return[a("b",{},"Kinds of heads ",
+w("kind")),e]}function mn(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>S({share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("bu\
+tton",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(o))),h}var fn=()=>u.importance?a("span",{class:"di\
+m"},"Larger: more important ",w("importance")):null,wn=()=>st.size?a("span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function ci(s){let{ramp:t,
+low:e,high:n}=_e(ie(s));if(e>n)return a("p",{class:"legend"});let o=Nt(r=>ct(t,r)),i=a("span",{class:"dim"},s," ",it(s));return a("p",{class:"legend"},L(e),o,L(
+n),i)}var hi=["entropy","distance","first","special","previous","next","self","induction","same_token"];function di(){let s=gs(),t=[u.importance??"",...hi].filter(o=>s.
+includes(o)),e=o=>[o,o],n=t.map(e);return E("kind")&&n.unshift(["kind","kind of head"]),Yt()&&n.unshift(["shares","what decides where it looks"]),{options:n,more:s.
+filter(o=>!t.includes(o)).map(e)}}function ui({share:s,kind:t}){let e=i=>fe(i)===s,n=i=>lt(q(i))===t,o=i=>u.heads.some((r,l)=>i(l));return o(e)?{share:s,has:e}:
+o(n)?{kind:t,has:n}:{has:()=>!0}}function gn(s){let t=di(),e=[...t.options,...t.more],n=e.find(([m])=>m===s.color)?.[0]??e[0]?.[0]??"kind",{share:o,kind:i,has:r}=ui(
+s),l=new we(n,r),c=a("section",{class:"gridside","aria-label":"Grid of heads"});c.append(mi(n,t),l.box,hn(n,{share:o,kind:i}),l.note);let h=[...u.heads.keys()].
+filter(r),d=u.table?a("section",{class:"tableside","aria-label":"Table of heads"}):null,p=h.length;return o===y.two_lead?d?.append(Ye("in which two shares lead",
+I(me),p)):o!==void 0&&d?.append(Ye(`in which ${o} leads`,pi(o),p)),i!==void 0&&d?.append(Ye(`of kind “${i}”`,Gt(i),p)),d?.append(Xs(s,h,n)),{element:a("div",
+{class:"two"},c,d),start:()=>l.draw(),resize:()=>l.draw()}}var pi=s=>I(Z(s)[0]?.meaning??"");function mi(s,{options:t,more:e}){let n=Ke({view:"tokens"});if(!t.length&&
+!e.length)return a("div",{class:"controls"},n);let o=s==="kind"||s==="shares"?w(s):it(s);return a("div",{class:"controls"},J("Colour by",t,s,r=>S({color:r,kind:void 0,
+share:void 0}),o,e),n)}function Ye(s,t,e){let o=a("button",{type:"button",onclick:()=>S({kind:void 0,share:void 0})},"Show all heads");return a("p",{class:"filt\
+er"},a("b",{},`${G(e,"head")} ${s}`),": ",t," ",o)}var $t=320,Qe={left:66,right:12,top:10,bottom:46},fi=2;function bn(s){let{curve:t,cost:e}=u,n=e?new Xe(e):null,o=a("div",{class:"cutview"});if(!t?.curves.length)
+return o.append(a("p",{class:"lead"},"The quality without some of the heads was not measured for this page.")),n&&o.append(n.element),{element:o};let i=new Ze(s,
+t,n),r=a("p",{class:"lead"},a("b",{},wi(t))," ",w("can be pruned")," ",gi(t)),l=a("section",{},i.list);return o.append(r,a("div",{class:"two"},a("section",{class:"\
+curveside"},i.element),l)),n&&o.append(n.element),{element:o,start:()=>i.draw(),resize:()=>i.draw()}}var yn=s=>s.heads??s.curves[0].order.length;function wi(s){
+let t=nt(s.limit,3);return s.prunable?`${s.prunable} of ${yn(s)} heads can be pruned for less than ${t} of quality.`:`No head can be pruned for less than ${t} o\
+f quality.`}function gi(s){if(!s.cut)return"Heads are switched off together, the least important first, and the model is measured again. Nothing is refitted her\
+e: real pruning (multihead prune) does better.";let t=G(s.fitted??0,"document"),e=`its quality measured on ${s.judged} others`;return`Every point is a pruned mo\
+del: its weights were refitted on ${t}, ${e}.`}var Xe=class{constructor(t){this.cost=t,this.table=a("div",{class:"scroll wide"});let e=B("What attention costs",
+"attention costs"),n=a("p",{class:"dim"},t.title.slice(1).join(" · "));this.element=a("section",{},e,n,this.table),this.show()}show(t){let{heading:e,rows:n}=this.
+cost,o=t?.cost,i=o?[e[0],`with ${t.kept} heads`]:e,r=o?n.map(([p,m],f)=>[p,m,o[f]]):n,l=["none",y.format.missing],c=r.filter(([,...p])=>p.some(m=>!l.includes(m))),
+h=a("tr",{},a("td"),i.map(p=>a("th",{scope:"col"},p))),d=c.map(([p,...m])=>a("tr",{},a("th",{scope:"row"},p," ",ki(p)),m.map(f=>a("td",{},f))));this.table.replaceChildren(
+a("table",{class:"cost"},a("thead",{},h),a("tbody",{},d)))}};function ki(s){let t=`cost: ${s}`;return Object.hasOwn(U,t)?w(s,U[t]):null}var Ze=class{constructor(t,e,n){
+this.curve=e,this.costs=n,this.total=yn(e),this.which=X(t.method,e.curves.length)??0,this.line=e.curves[this.which],this.points=kn(this.line.points);let o=X(t.gone,
+this.total+1)??e.prunable,[i,r]=e.cut?[this.points.length-1,this.nearest(o)]:[this.total,o];this.slider=a("input",{type:"range",min:0,max:i,value:r,"aria-label":"\
+heads removed"}),this.slider.addEventListener("input",()=>{gt({gone:String(this.removed)}),this.draw()}),this.canvas=a("canvas",{class:"curve",role:"img","aria-\
 label":"Quality lost against heads kept"}),this.frame=a("div",{class:"gridbox"},this.canvas),this.list=a("div",{class:"gone"});let l=a("h3",{},`Quality lost: ${e.
 unit} `,w("quality lost")),c=a("label",{class:"slider"},a("span",{},"heads removed"),this.slider);this.element=a("div",{},l,this.frame,c,this.legend())}get removed(){
-let t=Number(this.slider.value);return this.curve.cut?this.points[t].gone:t}nearest(t){let e=this.points.map(o=>Math.abs(o.gone-t));return e.indexOf(Math.min(...e))}legend(){
-let{curves:t}=this.curve;if(t.length===1)return a("p",{class:"legend dim"},t[0].method," ",w("method"));let e=t.map((o,n)=>{let i=a("i",{class:"dot"});i.style.background=
-Re(n);let r=()=>S({method:String(n),gone:String(this.removed)}),l=String(n===this.which);return a("button",{type:"button",class:"key","aria-pressed":l,onclick:r},
-i,o.method)});return a("p",{class:"legend",role:"group","aria-label":"method"},e,w("method"))}lossAt(t){let{points:e}=this,o=e.findIndex(r=>r.gone>=t);if(o<0)return e[e.
-length-1].lost;if(o===0||e[o].gone===t)return e[o].lost;let[n,i]=[e[o-1],e[o]];return n.lost+(t-n.gone)/(i.gone-n.gone)*(i.lost-n.lost)}draw(){let{left:t,right:e,
-top:o,bottom:n}=Ye,i=Math.min(this.frame.clientWidth||560,720),r=z(this.canvas,i,Mt),l=this.curve.curves.flatMap(({points:m})=>m.map(({lost:f})=>Math.min(f,hi))),
-[c,h]=[Math.min(0,...l),Math.max(.01,this.curve.limit,...l)],u=m=>t+m/this.total*(i-t-e),p=m=>Mt-n-(m-c)/(h-c)*(Mt-o-n);this.drawAxes(r,i,u,p,c,h),r.save(),r.beginPath(),
-r.rect(t,o-4,i-t,Mt-o-n+8),r.clip(),this.curve.curves.forEach((m,f)=>{let k=wo(m.points);r.strokeStyle=r.fillStyle=Re(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
-for(let b of k)r.lineTo(u(b.gone),p(b.lost));r.stroke();for(let b of k)r.beginPath(),r.arc(u(b.gone),p(b.lost),3,0,2*Math.PI),r.fill()}),r.restore(),r.strokeStyle=
-$("--mark"),r.lineWidth=1.5,Qe(r,u(this.removed),o,u(this.removed),Mt-n),this.describe(this.removed)}drawAxes(t,e,o,n,i,r){let{left:l,right:c,bottom:h}=Ye,u=n(this.
+let t=Number(this.slider.value);return this.curve.cut?this.points[t].gone:t}nearest(t){let e=this.points.map(n=>Math.abs(n.gone-t));return e.indexOf(Math.min(...e))}legend(){
+let{curves:t}=this.curve;if(t.length===1)return a("p",{class:"legend dim"},t[0].method," ",w("method"));let e=t.map((n,o)=>{let i=a("i",{class:"dot"});i.style.background=
+Re(o);let r=()=>S({method:String(o),gone:String(this.removed)}),l=String(o===this.which);return a("button",{type:"button",class:"key","aria-pressed":l,onclick:r},
+i,n.method)});return a("p",{class:"legend",role:"group","aria-label":"method"},e,w("method"))}lossAt(t){let{points:e}=this,n=e.findIndex(r=>r.gone>=t);if(n<0)return e[e.
+length-1].lost;if(n===0||e[n].gone===t)return e[n].lost;let[o,i]=[e[n-1],e[n]];return o.lost+(t-o.gone)/(i.gone-o.gone)*(i.lost-o.lost)}draw(){let{left:t,right:e,
+top:n,bottom:o}=Qe,i=Math.min(this.frame.clientWidth||560,720),r=z(this.canvas,i,$t),l=this.curve.curves.flatMap(({points:m})=>m.map(({lost:f})=>Math.min(f,fi))),
+[c,h]=[Math.min(0,...l),Math.max(.01,this.curve.limit,...l)],d=m=>t+m/this.total*(i-t-e),p=m=>$t-o-(m-c)/(h-c)*($t-n-o);this.drawAxes(r,i,d,p,c,h),r.save(),r.beginPath(),
+r.rect(t,n-4,i-t,$t-n-o+8),r.clip(),this.curve.curves.forEach((m,f)=>{let g=kn(m.points);r.strokeStyle=r.fillStyle=Re(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
+for(let b of g)r.lineTo(d(b.gone),p(b.lost));r.stroke();for(let b of g)r.beginPath(),r.arc(d(b.gone),p(b.lost),3,0,2*Math.PI),r.fill()}),r.restore(),r.strokeStyle=
+$("--mark"),r.lineWidth=1.5,Je(r,d(this.removed),n,d(this.removed),$t-o),this.describe(this.removed)}drawAxes(t,e,n,o,i,r){let{left:l,right:c,bottom:h}=Qe,d=o(this.
 curve.limit);t.font=`11px ${D}`,t.fillStyle=$("--dim"),t.strokeStyle=$("--line"),t.lineWidth=1,t.textBaseline="middle";for(let p=0;p<=4;p+=1){let m=i+(r-i)*p/4;
-t.textAlign="right",t.fillText(`${Math.round(100*m)} %`,l-8,n(m)),Qe(t,l,n(m),e-c,n(m));let f=Math.round(this.total*(4-p)/4);t.textAlign=p===0?"left":p===4?"rig\
-ht":"center",t.fillText(String(f),o(this.total-f),Mt-h+14)}t.textAlign="center",t.fillStyle=$("--ink"),t.font=`600 12px ${D}`,t.fillText("heads kept",(l+e-c)/2,
-Mt-8),rt(t,"quality lost",8,(Ye.top+Mt-h)/2),t.textAlign="right",t.fillStyle=$("--dim"),t.fillText(`limit ${Number((100*this.curve.limit).toPrecision(3))} %`,e-
-c-4,u-9),t.setLineDash([4,4]),t.strokeStyle=$("--dim"),Qe(t,l,u,e-c,u),t.setLineDash([])}describe(t){let e=this.points.find(u=>u.gone===t),o=e?.heads??this.line.
-order.slice(0,t),i=`: ${e?"":"about "}${it(this.lossAt(t))} of quality lost.`,r=`${Y(t,"head")} removed, ${this.total-t} of ${this.total} heads kept`,l=d.sites.
-map(u=>{let p=o.filter(f=>Ut(f)===u.label),m=a("td",{class:"few"},`${u.heads-p.length} of ${u.heads}`);return a("tr",{},a("th",{scope:"row"},u.label),m,a("td",{
-class:"names"},mi(p)))}),c=["layer","heads kept","removed heads"].map(u=>a("th",{scope:"col"},u)),h=a("table",{class:"gonetable"},a("thead",{},a("tr",{},c)),a("\
-tbody",{},l));this.list.replaceChildren(a("p",{},a("b",{},r),i),...fi(e),a("div",{class:"scroll"},h)),this.costs?.show(e)}},wo=s=>[...s].sort((t,e)=>t.gone-e.gone);
-function mi(s){return s.map((t,e)=>{let o=N.get(t);return[e?" ":"",o===void 0?t:a("a",{href:C(o)},t)]})}function fi(s){let t=[];if(s?.parameters){let e=d.model.
-parameters,o=it(1-s.parameters/e);t.push(a("p",{},`${Kt(e)} parameters → ${Kt(s.parameters)} (${o} less)`))}if(s?.speed){let{ratio:e,low:o,high:n,batch:i,tokens:r,
-rounds:l,verdict:c}=s.speed,h=c==="faster"||c==="slower"?`${L(e)} times as fast`:c,p=`${`${o.toFixed(2)} to ${n.toFixed(2)}`}, ${l} interleaved rounds, ${i} × ${r}\
- tokens`;t.push(a("p",{class:"dim"},`The model on this machine: ${h} (${p}).`))}return t}function Qe(s,t,e,o,n){s.beginPath(),s.moveTo(t,e),s.lineTo(o,n),s.stroke()}var wi=10,bo=40,gi=18,ki=760;function yo(s){let t=d.pairs,e=g=>t.measures.find(I=>I.name===g),o=e(s.measure)??e(t.by)??t.measures[0],n=[...new Set(t.heads.map(Ut))],
-i=n.find(g=>g===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((g,I)=>I)).filter(g=>i===void 0||Ut(t.heads[g])===i),c=new Ze(t,o,l,s.pick),h=a("ol",{class:"\
-toppairs"}),u=[["cluster","similar heads together"],["layer","by layer"]],p=[["all","all layers"],...n.map(g=>[g,g])],m=a("div",{class:"controls"},X("Measure",t.
-measures.map(g=>[g.name,St(g)]),o.name,g=>S({measure:g}),w(St(o),ve(o))),X("Order",u,r?"cluster":"layer",g=>S({order:g==="layer"?g:void 0})),X("Heads",p,i??"all",
-g=>S({scope:g==="all"?void 0:g}))),f=a("section",{class:"groups"},U("Most similar pairs"),h),k=a("section",{class:"pairside"},c.box,c.legend(),c.note),b=a("div",
-{class:"two"},k,a("div",{},f,yi(t)));return{element:a("div",{},a("p",{class:"lead"},Ue(o)),m,b),start:async()=>{let g=await xe(o);c.show(g);let I=Vs(o,g,l,wi);h.
-replaceChildren(...I.map(F=>bi(t,o,F)))},resize:()=>c.draw()}}function bi(s,t,[e,o,n]){let[i,r]=[s.heads[e],s.heads[o]],l=`${St(t)} ${y(n)}`;return a("li",{},a(
-"a",{href:xo(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var xo=(s,t)=>W({view:void 0,pick:void 0,...Ct(N.get(s)??0),second:t});function yi({groups:s,notes:t}){
-let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:C(N.get(r)??0)},r)]),o=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
-nough to form a group."),n=U(`Groups of similar heads (${s.length})`,"group");return a("section",{class:"groups"},n,o,t.map(i=>a("p",{class:"dim"},i)))}var Ze=class{constructor({
-heads:t},e,o,n){this.names=o.map(r=>t[r]),this.measure=e,this.order=o,this.picked=n===void 0?-1:this.names.indexOf(n),this.side=bo,this.gutter=40,this.values=null;
+t.textAlign="right",t.fillText(`${Math.round(100*m)} %`,l-8,o(m)),Je(t,l,o(m),e-c,o(m));let f=Math.round(this.total*(4-p)/4);t.textAlign=p===0?"left":p===4?"rig\
+ht":"center",t.fillText(String(f),n(this.total-f),$t-h+14)}t.textAlign="center",t.fillStyle=$("--ink"),t.font=`600 12px ${D}`,t.fillText("heads kept",(l+e-c)/2,
+$t-8),ot(t,"quality lost",8,(Qe.top+$t-h)/2),t.textAlign="right",t.fillStyle=$("--dim"),t.fillText(`limit ${Number((100*this.curve.limit).toPrecision(3))} %`,e-
+c-4,d-9),t.setLineDash([4,4]),t.strokeStyle=$("--dim"),Je(t,l,d,e-c,d),t.setLineDash([])}describe(t){let e=this.points.find(d=>d.gone===t),n=e?.heads??this.line.
+order.slice(0,t),i=`: ${e?"":"about "}${nt(this.lossAt(t))} of quality lost.`,r=`${G(t,"head")} removed, ${this.total-t} of ${this.total} heads kept`,l=u.sites.
+map(d=>{let p=n.filter(f=>zt(f)===d.label),m=a("td",{class:"few"},`${d.heads-p.length} of ${d.heads}`);return a("tr",{},a("th",{scope:"row"},d.label),m,a("td",{
+class:"names"},bi(p)))}),c=["layer","heads kept","removed heads"].map(d=>a("th",{scope:"col"},d)),h=a("table",{class:"gonetable"},a("thead",{},a("tr",{},c)),a("\
+tbody",{},l));this.list.replaceChildren(a("p",{},a("b",{},r),i),...yi(e),a("div",{class:"scroll"},h)),this.costs?.show(e)}},kn=s=>[...s].sort((t,e)=>t.gone-e.gone);
+function bi(s){return s.map((t,e)=>{let n=N.get(t);return[e?" ":"",n===void 0?t:a("a",{href:C(n)},t)]})}function yi(s){let t=[];if(s?.parameters){let e=u.model.
+parameters,n=nt(1-s.parameters/e);t.push(a("p",{},`${Ut(e)} parameters → ${Ut(s.parameters)} (${n} less)`))}if(s?.speed){let{ratio:e,low:n,high:o,batch:i,tokens:r,
+rounds:l,verdict:c}=s.speed,h=c==="faster"||c==="slower"?`${L(e)} times as fast`:c,p=`${`${n.toFixed(2)} to ${o.toFixed(2)}`}, ${l} interleaved rounds, ${i} × ${r}\
+ tokens`;t.push(a("p",{class:"dim"},`The model on this machine: ${h} (${p}).`))}return t}function Je(s,t,e,n,o){s.beginPath(),s.moveTo(t,e),s.lineTo(n,o),s.stroke()}var xi=10,xn=40,vi=18,$i=760;function vn(s){let t=u.pairs,e=k=>t.measures.find(R=>R.name===k),n=e(s.measure)??e(t.by)??t.measures[0],o=[...new Set(t.heads.map(zt))],
+i=o.find(k=>k===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((k,R)=>R)).filter(k=>i===void 0||zt(t.heads[k])===i),c=new ts(t,n,l,s.pick),h=a("ol",{class:"\
+toppairs"}),d=[["cluster","similar heads together"],["layer","by layer"]],p=[["all","all layers"],...o.map(k=>[k,k])],m=a("div",{class:"controls"},J("Measure",t.
+measures.map(k=>[k.name,vt(k)]),n.name,k=>S({measure:k}),w(vt(n),xe(n))),J("Order",d,r?"cluster":"layer",k=>S({order:k==="layer"?k:void 0})),J("Heads",p,i??"all",
+k=>S({scope:k==="all"?void 0:k}))),f=a("section",{class:"groups"},B("Most similar pairs"),h),g=a("section",{class:"pairside"},c.box,c.legend(),c.note),b=a("div",
+{class:"two"},g,a("div",{},f,Ti(t)));return{element:a("div",{},a("p",{class:"lead"},Ue(n)),m,b),start:async()=>{let k=await ye(n);c.show(k);let R=Vs(n,k,l,xi);h.
+replaceChildren(...R.map(H=>Si(t,n,H)))},resize:()=>c.draw()}}function Si(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${vt(t)} ${x(o)}`;return a("li",{},a(
+"a",{href:$n(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var $n=(s,t)=>W({view:void 0,pick:void 0,...Et(N.get(s)??0),second:t});function Ti({groups:s,notes:t}){
+let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:C(N.get(r)??0)},r)]),n=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
+nough to form a group."),o=B(`Groups of similar heads (${s.length})`,"group");return a("section",{class:"groups"},o,n,t.map(i=>a("p",{class:"dim"},i)))}var ts=class{constructor({
+heads:t},e,n,o){this.names=n.map(r=>t[r]),this.measure=e,this.order=n,this.picked=o===void 0?-1:this.names.indexOf(o),this.side=xn,this.gutter=40,this.values=null;
 let i="Similarity of every two heads; the lists beside it name the most similar.";this.canvas=a("canvas",{class:"pairs",role:"img","aria-label":i}),this.box=a("\
 div",{class:"pairbox"},this.canvas),this.note=a("p",{class:"hover"},"Point at a cell for its two heads; click to see them side by side."),this.canvas.addEventListener(
 "pointermove",r=>{let l=this.under(r);this.canvas.style.cursor=l?"pointer":"default",l&&this.describe(...l)}),this.canvas.addEventListener("click",r=>{let l=this.
-under(r);if(!l)return;let[c,h]=l.map(u=>this.names[u]);location.hash=c===h?C(N.get(c)??0):xo(c,h)})}show(t){this.values=(e,o)=>t(this.order[e],this.order[o]),this.
-draw(),this.picked>=0&&this.describe(this.picked,this.picked)}under(t){let[e,o]=ct(t,this.canvas),[n,i]=[Math.floor((e-this.gutter)/this.side),Math.floor((o-this.
-gutter)/this.side)],r=this.order.length;return i>=0&&n>=0&&i<r&&n<r?[i,n]:null}describe(t,e){let{values:o,names:n,measure:i}=this;if(!o)return;if(t!==e){this.note.
-textContent=`${n[t]} and ${n[e]}: ${St(i)} ${y(o(t,e))}`;return}let r=ee(i)?1:-1,l=n.map((h,u)=>u).filter(h=>h!==t&&!Number.isNaN(o(t,h)));l.sort((h,u)=>r*(o(t,
-h)-o(t,u)));let c=l.slice(0,3).map(h=>`${n[h]} ${y(o(t,h))}`);this.note.textContent=`Most similar to ${n[t]}: ${c.join(", ")}`}color(t){return Number.isNaN(t)?$(
-"--line"):this.measure.low<0?dt("signed",(t+1)/2):dt("measure",ee(this.measure)?1-t:t)}legend(){let{low:t}=this.measure,e=Rt(l=>this.color(t+l*(1-t))),o=l=>a("s\
-pan",{class:"dim"},l),n=t<0?["−1, opposite","1, the same"]:["0, unrelated","1, the same"],[i,r]=ee(this.measure)?["0, the same","1, nothing in common"]:n;return a(
-"p",{class:"legend"},o(i),e,o(r))}draw(){let{values:t,names:e}=this;if(!t)return;let o=e.length,n=z(this.canvas,10,10);n.font=`10px ${D}`,this.gutter=gi+8+Math.
-ceil(Math.max(32,...e.map(u=>n.measureText(u).width)));let i=Math.min(this.box.clientWidth||600,ki);this.side=Math.max(1,Math.min(bo,(i-this.gutter)/o));let{side:r,
-gutter:l}=this;z(this.canvas,l+r*o,l+r*o);let c=r>12?r-1:r+.5;for(let u=0;u<o;u+=1)for(let p=0;p<o;p+=1)n.fillStyle=this.color(u===p?NaN:t(u,p)),n.fillRect(l+p*
-r,l+u*r,c,c);n.font=`600 12px ${D}`,n.fillStyle=$("--ink"),n.textBaseline="middle",n.textAlign="center",n.fillText("head",l+r*o/2,7),rt(n,"head",7,l+r*o/2),n.font=
-`10px ${D}`;let h=Math.max(1,Math.ceil(13/r));for(let u=0;u<o;u+=h)n.fillStyle=$(u===this.picked?"--ink":"--dim"),n.textAlign="right",n.fillText(e[u],l-4,l+(u+.5)*
-r),n.textAlign="left",rt(n,e[u],l+(u+.5)*r,l-4);this.picked<0||(n.strokeStyle=$("--mark"),n.lineWidth=1.5,n.strokeRect(l,l+this.picked*r,r*o,r))}};var xi=["before","after"],vi="Point at a square to read its weight; click it to choose its row.",Se=class{constructor(t,e,o="trained model"){this.read=e,this.names=
-{before:o,after:"with your switches"},this.title=a("h2",{}),this.said=a("p",{class:"cellnote"}),this.panes=xi.map(r=>{let l=new Ft({point:h=>this.say(r,h),pick:([
-h])=>t(h),drawn:()=>{}}),c=a("h3",{},this.names[r]);return{which:r,view:l,name:c,box:a("div",{class:"pane"},c,l.box)}});let[n,i]=this.panes;this.box=a("section",
-{class:"maps"},a("div",{class:"inputtop"},this.title,w("attention map")),a("div",{class:"panes"},n.box,i.box),this.said)}update(t,e,o,n){this.title.textContent=
-`Where ${t} looks`;for(let{which:i,view:r,box:l}of this.panes){let c=o[i];l.hidden=!c,c&&(r.show(c),r.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.
-names[i]}. ${n}`),r.mark={row:e,column:null},r.draw())}this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):vi}};var Me=["uniform","previous","first"];var vo=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var $o={uniform:"all words equally",previous:"previous word",first:"first word"},Te=class{constructor(t,e,o=n=>`Layer ${n}`){this.layers=t,this.title=o,this.handlers=
+under(r);if(!l)return;let[c,h]=l.map(d=>this.names[d]);location.hash=c===h?C(N.get(c)??0):$n(c,h)})}show(t){this.values=(e,n)=>t(this.order[e],this.order[n]),this.
+draw(),this.picked>=0&&this.describe(this.picked,this.picked)}under(t){let[e,n]=at(t,this.canvas),[o,i]=[Math.floor((e-this.gutter)/this.side),Math.floor((n-this.
+gutter)/this.side)],r=this.order.length;return i>=0&&o>=0&&i<r&&o<r?[i,o]:null}describe(t,e){let{values:n,names:o,measure:i}=this;if(!n)return;if(t!==e){this.note.
+textContent=`${o[t]} and ${o[e]}: ${vt(i)} ${x(n(t,e))}`;return}let r=Zt(i)?1:-1,l=o.map((h,d)=>d).filter(h=>h!==t&&!Number.isNaN(n(t,h)));l.sort((h,d)=>r*(n(t,
+h)-n(t,d)));let c=l.slice(0,3).map(h=>`${o[h]} ${x(n(t,h))}`);this.note.textContent=`Most similar to ${o[t]}: ${c.join(", ")}`}color(t){return Number.isNaN(t)?$(
+"--line"):this.measure.low<0?ct("signed",(t+1)/2):ct("measure",Zt(this.measure)?1-t:t)}legend(){let{low:t}=this.measure,e=Nt(l=>this.color(t+l*(1-t))),n=l=>a("s\
+pan",{class:"dim"},l),o=t<0?["−1, opposite","1, the same"]:["0, unrelated","1, the same"],[i,r]=Zt(this.measure)?["0, the same","1, nothing in common"]:o;return a(
+"p",{class:"legend"},n(i),e,n(r))}draw(){let{values:t,names:e}=this;if(!t)return;let n=e.length,o=z(this.canvas,10,10);o.font=`10px ${D}`,this.gutter=vi+8+Math.
+ceil(Math.max(32,...e.map(d=>o.measureText(d).width)));let i=Math.min(this.box.clientWidth||600,$i);this.side=Math.max(1,Math.min(xn,(i-this.gutter)/n));let{side:r,
+gutter:l}=this;z(this.canvas,l+r*n,l+r*n);let c=r>12?r-1:r+.5;for(let d=0;d<n;d+=1)for(let p=0;p<n;p+=1)o.fillStyle=this.color(d===p?NaN:t(d,p)),o.fillRect(l+p*
+r,l+d*r,c,c);o.font=`600 12px ${D}`,o.fillStyle=$("--ink"),o.textBaseline="middle",o.textAlign="center",o.fillText("head",l+r*n/2,7),ot(o,"head",7,l+r*n/2),o.font=
+`10px ${D}`;let h=Math.max(1,Math.ceil(13/r));for(let d=0;d<n;d+=h)o.fillStyle=$(d===this.picked?"--ink":"--dim"),o.textAlign="right",o.fillText(e[d],l-4,l+(d+.5)*
+r),o.textAlign="left",ot(o,e[d],l+(d+.5)*r,l-4);this.picked<0||(o.strokeStyle=$("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var Mi=["before","after"],es="Point at a square to read its weight; click it to choose its row.",Ai=" Switching a head off changes the maps of later layers, not\
+ its own.",$e=class{constructor(t,e,n="trained model"){this.read=e,this.names={before:n,after:"with your switches"},this.title=a("h2",{}),this.hint=es,this.said=
+a("p",{class:"cellnote"}),this.panes=Mi.map(r=>{let l=new _t({point:h=>this.say(r,h),pick:([h])=>t(h),drawn:()=>{}}),c=a("h3",{},this.names[r]);return{which:r,view:l,
+name:c,box:a("div",{class:"pane"},c,l.box)}});let[o,i]=this.panes;this.box=a("section",{class:"maps"},a("div",{class:"inputtop"},this.title,w("attention map")),
+a("div",{class:"panes"},o.box,i.box),this.said)}update(t,e,n,o){this.title.textContent=`Where ${t} looks`,this.hint=n.after?es+Ai:es;for(let{which:i,view:r,box:l}of this.
+panes){let c=n[i];l.hidden=!c,c&&(r.show(c),r.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.names[i]}. ${o}`),r.mark={row:e,column:null},r.draw())}
+this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):this.hint}};var Se=["uniform","previous","first"];var Sn=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var Tn={uniform:"all words equally",previous:"previous word",first:"first word"},Te=class{constructor(t,e,n=o=>`Layer ${o}`){this.layers=t,this.title=n,this.handlers=
 e,this.cells=t.map((r,l)=>r.map((c,h)=>this.cell(c,l,h))),this.bars=t.map((r,l)=>this.bar(l,r.length)),this.pattern=a("select",{"aria-label":"where the chosen h\
-ead looks"}),this.pattern.append(a("option",{value:""},"as it was trained"),...Me.map(r=>a("option",{value:r},$o[r]))),this.pattern.addEventListener("change",()=>{
-let r=Me.find(l=>l===this.pattern.value)??null;e.pattern?.(this.at[0],this.at[1],r)}),this.patternName=a("span",{});let n=a("div",{class:"choice detail"},a("lab\
-el",{},this.patternName,this.pattern));n.append(w("pattern by hand"));let i=t.map((r,l)=>{let c=a("div",{class:"switchrow"},...this.cells[l].map(({box:h})=>h));
-return c.style.setProperty("--heads",String(r.length)),a("div",{class:"switchlayer"},this.bars[l].box,c)});this.box=a("div",{class:"switches"},...i,e.pattern?n:
-null),this.kinds=$i(t.flat()),this.at=[0,0]}cell({name:t,shown:e,kind:o,label:n},i,r){let l=a("span",{class:"dot"});o&&(l.style.backgroundColor=bt(o));let c=a("\
-button",{type:"button",class:"headname","data-head":t,onclick:()=>this.handlers.select(i,r)},a("b",{},l,e??t),o?a("small",{},n??o):null),h=a("input",{type:"chec\
-kbox","aria-label":`${t} on`,"data-switch":t});h.addEventListener("change",()=>this.handlers.scale(i,r,h.checked?1:0));let u=a("input",{type:"range",min:0,max:1,
-step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{p.textContent=y(Number(u.value)),this.handlers.scale(i,r,Number(u.value))}}),p=a("span",{class:"\
-strength"});return{box:a("div",{class:"switch"},a("div",{class:"switchtop"},c,h),u,p),choose:c,on:h,slider:u,value:p}}bar(t,e){let o=a("input",{type:"checkbox",
-"data-merge":t});o.addEventListener("change",()=>this.handlers.merge?.(t,o.checked));let n=a("select",{"data-share":t});for(let l of vo(e))n.append(a("option",{
-value:l},String(l)));n.addEventListener("change",()=>this.handlers.share?.(t,Number(n.value)));let i=t===0;return{box:a("div",{class:"layerbar"},a("b",{},this.title(
-t)),this.handlers.merge?a("span",{class:"toggle"},a("label",{},o,a("span",{},"one head")),i?w("one head"):null):null,this.handlers.share?a("span",{class:"choice"},
-a("label",{},a("span",{},"keys/values"),n),i?w("keys/values"):null):null),merge:o,share:n}}update(t,e,o){this.at=[e,o],this.cells.forEach((n,i)=>n.forEach(({box:r,
-choose:l,on:c,slider:h,value:u},p)=>{let{scale:m,pattern:f}=t[i].heads[p];c.checked=m>0,h.value=String(m),u.textContent=f?$o[f]:y(m),r.classList.toggle("isoff",
-m===0),r.classList.toggle("changed",m!==1||f!==null),l.setAttribute("aria-pressed",String(i===e&&p===o))})),this.bars.forEach(({merge:n,share:i},r)=>{n.checked=
-t[r].merged,i.value=String(t[r].kvHeads)}),this.pattern.value=t[e].heads[o].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=`${this.layers[e][o].
-name} looks`}};function $i(s){let t=new Map;for(let n of s){let i=n.group??n.label;i&&!t.has(i)&&t.set(i,n)}let e=[...t].map(([n,{kind:i,meaning:r}])=>{let l=a(
-"span",{class:"dot"});return i&&(l.style.backgroundColor=bt(i)),a("span",{class:"kindkey"},l,n," ",w(n,r))}),o=a("span",{class:"dim"},"Kinds ",w("kind"));return e.
-length?a("p",{class:"kindkeys"},o,...e):null}function So(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
-focus()}var Si=24;function To(s,t,e="trained model"){return[...s.map(({word:n,before:i,after:r,actual:l})=>a("div",{class:l?"guess actual":"guess","data-word":n},a("spa\
-n",{class:"guessed"},n,l?a("small",{}," (in the text)"):null),a("span",{class:"barpair"},Ae("before",i),t?Ae("after",r):null),a("span",{class:"chance"},Mo(i),t?
-a("b",{},Mo(r)):null))),ts(t,e)]}var ts=(s,t)=>a("p",{class:"dim legendline"},a("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?a("spa\
-n",{class:"swatch after"}):null,s?" with your switches":null);function Ao(s,t,e,o){let n=e.slice(0,Si).map(({token:l,text:c})=>a("button",{type:"button",class:"\
-suggestion",onclick:()=>o(l)},c)),i=e.length-n.length,r=i>0?a("span",{class:"dim"},` and ${i} more`):"";So(s,a("p",{},t),...n,r)}var Mo=s=>s<.001?"< 0.1 %":it(
-s,s<.01?1:2);function Ae(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Mi=200;function Ti(s){let t=new Map;for(let e of s.split(",")){let[o,n]=e.split(":"),[i,r]=[N.get(o),Number(n)];i!==void 0&&n&&r>=0&&r<1&&t.set(i,r)}return t}
-var Ee=class{constructor(){this.scales=new Map,this.past=[]}restore(t){t!==void 0&&t!==this.text&&(this.scales=Ti(t))}get text(){return[...this.scales].sort(([t],[
-e])=>t-e).map(([t,e])=>`${d.heads[t]}:${Number(e.toFixed(2))}`).join(",")}get byName(){return Object.fromEntries([...this.scales].map(([t,e])=>[d.heads[t],e]))}get settings(){
-let t=d.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEach(({site:e},o)=>t[e].heads.push({scale:this.scales.get(o)??1,pattern:null})),t}set(t,e){
-let o=new Map(this.scales);o.delete(t),e<1&&o.set(t,e),this.change(o)}reset(){this.scales.size&&this.change(new Map)}change(t){this.past.push(this.scales),this.
-past.length>Mi&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var Ai=60,Eo=2048,es=4,ss="unchanged model",Ei="The encoder reads one text, the decoder writes the other word by word. ",Oi=" This model has a prediction for ev\
-ery token: choose one.",Ci={next:"This model predicts the next token. The bars show the likeliest tokens after the chosen one.",masked:"This model fills in hidd\
-en tokens. The chosen token is hidden from it, and the bars show what it takes it for. For the list, every other token is hidden in turn.",classes:"This model s\
-orts its input into classes. The bars show the likeliest classes.",vector:"This model has no prediction of words to compare: it turns its input into a vector. T\
-he cosine compares the vector with your switches to that of the unchanged model: 1 is the same direction, 0 an unrelated one."},J=new Ee,os=s=>a("h2",{class:"se\
-quencename"},s),Li=({shown:s})=>s.some((t,e)=>t!==String(e));function qi(s){let{stack:t,layer:e}=d.sites[s];return t?t==="cross"?`Cross-attention, layer ${e}`:`${t[0].
-toUpperCase()}${t.slice(1)} layer ${e}`:`Layer ${e}`}function Oo(s){let t=new ns(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.
-stop()}}var ns=class{constructor(t){J.restore(t.scale),this.text=Ht(t);let{sequences:e,layers:o}=d.texts[this.text];this.predicted=o[o.length-1].rows,this.sequence=
-e[this.predicted],this.source=this.predicted?e[0]:null,this.head=Vt(t)??0,this.token=Z(t.row,this.sequence.shown.length)??this.lastWord(),this.abort=new AbortController,
-this.timer=0,this.answer=null,this.maps={before:null,after:null};let n=l=>this.choose(l);this.tokens=new ft(this.sequence,{hover:()=>{},pick:n,label:"Tokens; ch\
-oose one"});let i=l=>this.sameSequence&&n(l);this.pair=new Se(i,(l,c)=>this.read(l,c),ss),this.grid=d.heads.length>Eo?null:this.makeGrid();let r=l=>()=>this.act(
-l);this.undo=a("button",{type:"button",id:"undo",onclick:r(()=>J.undo())},"Undo"),this.reset=a("button",{type:"button",id:"reset",onclick:r(()=>J.reset())},"Res\
+ead looks"}),this.pattern.append(a("option",{value:""},"as it was trained"),...Se.map(r=>a("option",{value:r},Tn[r]))),this.pattern.addEventListener("change",()=>{
+let r=Se.find(l=>l===this.pattern.value)??null;e.pattern?.(this.at[0],this.at[1],r)}),this.patternName=a("span",{});let o=a("div",{class:"choice detail"},a("lab\
+el",{},this.patternName,this.pattern));o.append(w("pattern by hand"));let i=t.map((r,l)=>{let c=a("div",{class:"switchrow"},...this.cells[l].map(({box:h})=>h));
+return c.style.setProperty("--heads",String(r.length)),a("div",{class:"switchlayer"},this.bars[l].box,c)});this.box=a("div",{class:"switches"},...i,e.pattern?o:
+null),this.kinds=Ei(t.flat()),this.at=[0,0]}cell({name:t,shown:e,kind:n,label:o},i,r){let l=a("span",{class:"dot"});n&&(l.style.backgroundColor=yt(n));let c=a("\
+button",{type:"button",class:"headname","data-head":t,onclick:()=>this.handlers.select(i,r)},a("b",{},l,e??t),n?a("small",{},o??n):null),h=a("input",{type:"chec\
+kbox","aria-label":`${t} on`,"data-switch":t});h.addEventListener("change",()=>this.handlers.scale(i,r,h.checked?1:0));let d=a("input",{type:"range",min:0,max:1,
+step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{p.textContent=x(Number(d.value)),this.handlers.scale(i,r,Number(d.value))}}),p=a("span",{class:"\
+strength"});return{box:a("div",{class:"switch"},a("div",{class:"switchtop"},c,h),d,p),choose:c,on:h,slider:d,value:p}}bar(t,e){let n=a("input",{type:"checkbox",
+"data-merge":t});n.addEventListener("change",()=>this.handlers.merge?.(t,n.checked));let o=a("select",{"data-share":t});for(let l of Sn(e))o.append(a("option",{
+value:l},String(l)));o.addEventListener("change",()=>this.handlers.share?.(t,Number(o.value)));let i=t===0;return{box:a("div",{class:"layerbar"},a("b",{},this.title(
+t)),this.handlers.merge?a("span",{class:"toggle"},a("label",{},n,a("span",{},"one head")),i?w("one head"):null):null,this.handlers.share?a("span",{class:"choice"},
+a("label",{},a("span",{},"keys/values"),o),i?w("keys/values"):null):null),merge:n,share:o}}update(t,e,n){this.at=[e,n],this.cells.forEach((o,i)=>o.forEach(({box:r,
+choose:l,on:c,slider:h,value:d},p)=>{let{scale:m,pattern:f}=t[i].heads[p];c.checked=m>0,h.value=String(m),d.textContent=f?Tn[f]:x(m),r.classList.toggle("isoff",
+m===0),r.classList.toggle("changed",m!==1||f!==null),l.setAttribute("aria-pressed",String(i===e&&p===n))})),this.bars.forEach(({merge:o,share:i},r)=>{o.checked=
+t[r].merged,i.value=String(t[r].kvHeads)}),this.pattern.value=t[e].heads[n].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=`${this.layers[e][n].
+name} looks`}};function Ei(s){let t=new Map;for(let o of s)o.kind&&!t.has(o.kind)&&t.set(o.kind,o);let e=[...t].map(([o,{meaning:i}])=>{let r=a("span",{class:"d\
+ot"});return r.style.backgroundColor=yt(o),a("span",{class:"kindkey"},r,o," ",w(o,i))}),n=a("span",{class:"dim"},"Kinds ",w("kind"));return e.length?a("p",{class:"\
+kindkeys"},n,...e):null}function Mn(s,...t){let e=[...s.querySelectorAll("button")].findIndex(n=>n===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+focus()}var Oi=24;function En(s,t,e="trained model"){return[...s.map(({word:o,before:i,after:r,actual:l})=>a("div",{class:l?"guess actual":"guess","data-word":o},a("spa\
+n",{class:"guessed"},o,l?a("small",{}," (in the text)"):null),a("span",{class:"barpair"},Me("before",i),t?Me("after",r):null),a("span",{class:"chance"},An(i),t?
+a("b",{},An(r)):null))),ss(t,e)]}var ss=(s,t)=>a("p",{class:"dim legendline"},a("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?a("spa\
+n",{class:"swatch after"}):null,s?" with your switches":null);function On(s,t,e,n){let o=e.slice(0,Oi).map(({token:l,text:c})=>a("button",{type:"button",class:"\
+suggestion",onclick:()=>n(l)},c)),i=e.length-o.length,r=i>0?a("span",{class:"dim"},` and ${i} more`):"";Mn(s,a("p",{},t),...o,r)}var An=s=>s<.001?"< 0.1 %":nt(
+s,s<.01?1:2);function Me(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Ci=200;function Li(s){let t=new Map;for(let e of s.split(",")){let[n,o]=e.split(":"),[i,r]=[N.get(n),Number(o)];i!==void 0&&o&&r>=0&&r<1&&t.set(i,r)}return t}
+var Ae=class{constructor(){this.scales=new Map,this.past=[]}restore(t){t!==void 0&&t!==this.text&&(this.scales=Li(t))}get text(){return[...this.scales].sort(([t],[
+e])=>t-e).map(([t,e])=>`${u.heads[t]}:${Number(e.toFixed(2))}`).join(",")}get byName(){return Object.fromEntries([...this.scales].map(([t,e])=>[u.heads[t],e]))}get settings(){
+let t=u.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEach(({site:e},n)=>t[e].heads.push({scale:this.scales.get(n)??1,pattern:null})),t}set(t,e){
+let n=new Map(this.scales);n.delete(t),e<1&&n.set(t,e),this.change(n)}reset(){this.scales.size&&this.change(new Map)}change(t){this.past.push(this.scales),this.
+past.length>Ci&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var qi=60,Cn=2048,ns=4,os="unchanged model",Ni="The encoder reads one text, the decoder writes the other word by word. ",Ii=" This model has a prediction for ev\
+ery token: choose one.",Ri={next:"This model predicts the next token. The bars show the likeliest tokens after the chosen one.",masked:"This model fills in hidd\
+en tokens. The chosen token is hidden, and the bars show the likeliest tokens at its position. For the list below, each token is hidden in turn.",classes:"This \
+model sorts its input into classes. The bars show the likeliest classes.",vector:"This model predicts no words: it turns its input into a vector. The cosine com\
+pares the vector with your switches to the vector of the unchanged model: 1 is the same direction, 0 an unrelated one."},Q=new Ae,is=s=>a("h2",{class:"sequencen\
+ame"},s),Pi=({shown:s})=>s.some((t,e)=>t!==String(e));function _i(s){let{stack:t,layer:e}=u.sites[s];return t?t==="cross"?`Cross-attention, layer ${e}`:`${t[0].
+toUpperCase()}${t.slice(1)} layer ${e}`:`Layer ${e}`}function Ln(s){let t=new rs(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.
+stop()}}var rs=class{constructor(t){Q.restore(t.scale),this.text=jt(t);let{sequences:e,layers:n}=u.texts[this.text];this.predicted=n[n.length-1].rows,this.sequence=
+e[this.predicted],this.source=this.predicted?e[0]:null,this.head=Bt(t)??0,this.token=X(t.row,this.sequence.shown.length)??this.lastWord(),this.abort=new AbortController,
+this.timer=0,this.answer=null,this.maps={before:null,after:null};let o=l=>this.choose(l);this.tokens=new mt(this.sequence,{hover:()=>{},pick:o,label:"Tokens; ch\
+oose one"});let i=l=>this.sameSequence&&o(l);this.pair=new $e(i,(l,c)=>this.read(l,c),os),this.grid=u.heads.length>Cn?null:this.makeGrid();let r=l=>()=>this.act(
+l);this.undo=a("button",{type:"button",id:"undo",onclick:r(()=>Q.undo())},"Undo"),this.reset=a("button",{type:"button",id:"reset",onclick:r(()=>Q.reset())},"Res\
 et"),this.title=a("h2",{}),this.meaning=a("p",{class:"dim"}),this.bars=a("div",{class:"predictions"}),this.list=a("div",{class:"changes"}),this.fault=a("p",{class:"\
 note",role:"alert"}),this.prediction=a("section",{class:"prediction","aria-label":"prediction","aria-busy":"true"},a("div",{class:"inputtop"},this.title),this.fault,
-this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${Eo} heads; this model has ${d.heads.length}.`,e=a(
+this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(){let t=`The grid is for up to ${Cn} heads; this model has ${u.heads.length}.`,e=a(
 "section",{class:"heads","aria-label":"heads"},a("div",{class:"inputtop"},a("h2",{},"Heads"),w("switch"),this.undo,this.reset),this.grid?.box??a("p",{class:"dim"},
-t),this.grid?.kinds),o="Switch a head off, or scale what it writes, and see what the model does without it. The model itself runs again after every change.",n=a(
-"div",{class:"controls"},Wt(this.text));n.querySelector("details")?.setAttribute("open",""),n.querySelector("textarea")?.setAttribute("rows","2");let i=a("div",
-{class:"switchview"},a("p",{class:"lead"},o),n,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=d.texts[this.text];
-return r&&this.tokens.box.before(a("p",{class:"note textnote"},P(r))),!(d.served?.includes("text")||this.source)&&!Li(this.sequence)&&this.tokens.box.prepend(os(
-"Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){let e=new ft(
-t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(os("The decoder has read")),e.box.prepend(os("The encoder reads")),e.
-box}makeGrid(){let t=d.sites.map((o,n)=>Array.from({length:o.heads},(i,r)=>{let l=G[n]+r,c=ht(q(l)),h={group:B(c),meaning:Jt(c)},u=c?{kind:q(l),label:Q(l),...h}:
-{},p=d.heads[l];return{name:p,shown:p.replace(/^.*\./,""),...u}})),e={select:(o,n)=>this.act(()=>this.head=G[o]+n),scale:(o,n,i)=>this.act(()=>{this.head=G[o]+n,
-J.set(this.head,i)})};return new Te(t,e,qi)}get sameSequence(){return d.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.
-sequence,e=t.lastIndexOf(!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute(
-"aria-busy","true"),clearTimeout(this.timer),this.timer=window.setTimeout(()=>this.ask(),Ai)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,
-head:e}=v[this.head];this.grid?.update(J.settings,t,e),this.undo.disabled=!J.past.length,this.reset.disabled=!J.scales.size,this.paintText()}paintText(){let{cosines:t}=this.
-answer??{};t&&J.scales.size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),this.abort=new AbortController;
-let{signal:t}=this.abort,{head:e,token:o,text:n}=this;kt({...Ct(e),row:String(o),scale:J.text||void 0});let i=d.heads[e],r=J.scales.size>0,l={text:d.texts[n].at??
-n,scales:J.byName,token:o};try{let c=await Ps(r?{...l,head:i}:l,t),h=c.map===null?null:await re(c.map),u=await mt(n,e).catch(()=>null);if(t.aborted)return;this.
-answer=c;let p=d.texts[n].layers[v[e].site];this.maps={before:u,after:h&&pt.fromCodes(i,d.texts[n],p,h)},this.fault.textContent=""}catch(c){if(Xt(c)||t.aborted)
+t),this.grid?.kinds),n="Switch a head off (untick it) or scale its output with the slider, and compare the predictions before and after. The model runs again af\
+ter every change.",o=a("div",{class:"controls"},Ft(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("ro\
+ws","2");let i=a("div",{class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=u.
+texts[this.text];return r&&this.tokens.box.before(a("p",{class:"note textnote"},I(r))),!(u.served?.includes("text")||this.source)&&!Pi(this.sequence)&&this.tokens.
+box.prepend(is("Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){
+let e=new mt(t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(is("The decoder has read")),e.box.prepend(is("The encode\
+r reads")),e.box}makeGrid(){let t=u.sites.map((n,o)=>Array.from({length:n.heads},(i,r)=>{let l=K[o]+r,c=lt(q(l)),h=c?{kind:c,label:Y(l),meaning:Gt(c)}:{},d=u.heads[l];
+return{name:d,shown:d.replace(/^.*\./,""),...h}})),e={select:(n,o)=>this.act(()=>this.head=K[n]+o),scale:(n,o,i)=>this.act(()=>{this.head=K[n]+o,Q.set(this.head,
+i)})};return new Te(t,e,_i)}get sameSequence(){return u.texts[this.text].layers[v[this.head].site].rows===this.predicted}lastWord(){let{special:t}=this.sequence,
+e=t.lastIndexOf(!1);return e<0?t.length-1:e}choose(t){this.act(()=>this.token=t)}act(t){t(),this.show(),this.abort.abort(),this.prediction.setAttribute("aria-bu\
+sy","true"),clearTimeout(this.timer),this.timer=window.setTimeout(()=>this.ask(),qi)}stop(){clearTimeout(this.timer),this.abort.abort()}show(){let{site:t,head:e}=v[this.
+head];this.grid?.update(Q.settings,t,e),this.undo.disabled=!Q.past.length,this.reset.disabled=!Q.scales.size,this.paintText()}paintText(){let{cosines:t}=this.answer??
+{};t&&Q.scales.size?this.tokens.paint(Float32Array.from(t,e=>1-e),null):this.tokens.paint(null,this.token)}async ask(){this.abort.abort(),this.abort=new AbortController;
+let{signal:t}=this.abort,{head:e,token:n,text:o}=this;gt({...Et(e),row:String(n),scale:Q.text||void 0});let i=u.heads[e],r=Q.scales.size>0,l={text:u.texts[o].at??
+o,scales:Q.byName,token:n};try{let c=await Ps(r?{...l,head:i}:l,t),h=c.map===null?null:await oe(c.map),d=await pt(o,e).catch(()=>null);if(t.aborted)return;this.
+answer=c;let p=u.texts[o].layers[v[e].site];this.maps={before:d,after:h&&ut.fromCodes(i,u.texts[o],p,h)},this.fault.textContent=""}catch(c){if(Qt(c)||t.aborted)
 return;this.answer=null,this.maps={before:null,after:null},this.fault.textContent=c instanceof Error?c.message:String(c)}this.draw(r),this.prediction.setAttribute(
-"aria-busy","false")}draw(t){let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let o=e?.vector?` The vector: ${e.vector}.`:"",n=this.source&&
-e?.reading==="next"?Ei:"",i=e?.reading==="classes"&&(e.rows??1)>1?Oi:"";this.meaning.textContent=e?n+Ci[e.reading]+i+o:"",this.title.textContent=e?this.heading(
+"aria-busy","false")}draw(t){let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let n=e?.vector?` The vector: ${e.vector}.`:"",o=this.source&&
+e?.reading==="next"?Ni:"",i=e?.reading==="classes"&&(e.rows??1)>1?Ii:"";this.meaning.textContent=e?o+Ri[e.reading]+i+n:"",this.title.textContent=e?this.heading(
 e):"No prediction",e?.top&&this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,e.change??0,t);let r=e&&t?this.changes(e):[];if(e&&t){let c=this.changeTitle(
-e,r.length);Ao(this.list,c,r,h=>this.choose(h)),ot(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.
-toggle("switched",l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let o=`“${this.word(this.token)}”`;return t==="vector"?"The vector\
- of the input":t==="classes"?(e??1)>1?`The class of ${o}`:"The class of the input":t==="next"?`Next token after ${o}`:`In place of ${o}`}drawTop({top:t=[],actual:e},o){
-let n=t.map(({id:i,word:r,before:l,after:c})=>({word:M(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...To(n,o,ss))}drawCosine(t,e,o){let n=(l,c)=>a(
-"div",{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Ae(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
-es)))),i=o?[n("before",1),n("after",t)]:[n("before",1)],r=`The vector moved by ${it(e,2)} of its length.`;this.bars.replaceChildren(...i,ts(o,ss),o?a("p",{},r):
-"")}changes({changed:t,cosines:e,reading:o,rows:n=1}){let i=r=>M(this.word(r),20);if(t){let r=(c,h)=>`${M(c,20)} → ${M(h,20)}`,l=c=>n===1&&o==="classes"?"":`${i(
-c)}: `;return t.map(({token:c,before:h,after:u})=>({token:c,text:l(c)+r(h,u)}))}return(e??[]).map((r,l)=>({token:l,cosine:r,text:`${i(l)} ${r.toFixed(es)}`})).filter(
-({cosine:r})=>1-r>=.5*10**-es).sort((r,l)=>r.cosine-l.cosine)}changeTitle({reading:t,shown:e,cosines:o,rows:n=1},i){let r=`${i} of ${Y(e.length,"token")}`;return t===
-"vector"?o?i?`The vectors of ${r} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"This model returns one v\
-ector for the whole input.":t==="classes"&&n===1?`The likeliest class ${i?"changed:":"is the same."}`:t==="classes"?`The likeliest class ${i?`of ${r} changed:`:
-"is the same everywhere."}`:i?t==="next"?`The likeliest next token changed after ${r}:`:`Another token fills ${r}:`:"The likeliest token is the same everywhere."}drawMaps(){
-if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;let t="The view of this head has the same weights.",e=this.sameSequence?this.token:null;this.
-pair.update(d.heads[this.head],e,this.maps,t)}read(t,e){let o=this.maps[t];if(!o)return"";let[n,i]=[o.rows.shown[e[0]],o.columns.shown[e[1]]].map(r=>`“${M(r,24)}\
-”`);return`${n} looks at ${i} with weight ${y(o.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="z"||!(t.ctrlKey||t.metaKey)||
-t.shiftKey||t.target instanceof HTMLTextAreaElement||(t.preventDefault(),this.act(()=>J.undo()))}};var Co={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},Lo=s=>Object.hasOwn(Co,s)?Co[s]:s;function qo(){let{about:s,statements:t}=d.theory,
-e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),o=a("tbody",{},t.map(Ii)),n=a("\
-table",{class:"theory"},a("thead",{},a("tr",{},e)),o),i=`Statements about multi-head attention from papers and textbooks. Both sides were computed on this model\
-: ${Ni(t)}. Click a statement for its formula and the result of each layer.`,r={class:"scroll wide",tabindex:"0",role:"region","aria-label":"Statements and verd\
-icts"},l=[a("p",{class:"lead"},i),a("p",{class:"dim"},s)];return{element:a("div",{},l,a("div",r,n))}}function Ni(s){let t=new Map;for(let{verdict:e}of s)t.set(e,
-(t.get(e)??0)+1);return[...t].map(([e,o])=>e==="holds only if"?`${o} ${o===1?"holds":"hold"} under a condition`:e==="holds"||e==="fails"?`${o} ${o===1?e:e.slice(
-0,-1)}`:`${o} ${o===1?"has":"have"} ${e}`).join(", ")}function Ii(s){let{id:t,title:e,formula:o,verdict:n,tally:i}=s,r=Object.entries(s.layers),[l,c]=r.find(([,
-f])=>f.verdict===n)??r[0],h=s.holds_when.replace(/\.$/,""),u=r.map(([f,k])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},Lo(k.verdict)),a("td",{},k.lhs),a("td",{},
-k.rhs))),p=a("details",{},a("summary",{},e),a("code",{},o),a("p",{},c.because));h&&p.append(a("p",{class:"dim"},`True when ${h}.`)),p.append(a("table",{class:"l\
-ayers"},a("tbody",{},u)));let m=i.replace(/^(holds|fails|conditional)/,f=>Lo(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${n.replaceAll(
-" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},p),a("td",{class:"result"},m),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var No=1024;function Io(s){let t=new is(s,Ht(s)),e=l=>S({hide:l?"1":void 0}),o=Bt("hide delimiters",t.hide,e,w("hide delimiters")),n=a("div",{class:"controls"},
-Wt(t.text),ro(t.looks),o),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
-t weight: the darker the box, the larger the weight. Click a box to open its head."),n);return r.append(t.tokens.box,t.spoken,Ri(),t.table),{element:r,start:()=>t.
-choose(t.token),stop:()=>t.stop()}}var is=class{constructor(t,e){this.text=e,this.looks=t.dir!==zt,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
-d.texts[e].sequences[0];let o=this.sequence.special.findIndex((i,r)=>!i&&r>0);this.token=Z(t.row,this.sequence.shown.length)??Math.max(0,o);let n=i=>{kt({row:String(
-i)}),this.choose(i)};this.tokens=new ft(this.sequence,{hover:()=>{},pick:n,label:"Tokens of the text"}),this.spoken=a("p",{class:"said",role:"status"}),this.boxes=
-[],this.table=d.heads.length>No?Pi():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
-c))),o=a("td",{class:"corner"},"layer ↓ head →"),n=d.sites.map((l,c)=>{let h=Array.from({length:t},()=>a("td"));for(let u=G[c];u<G[c]+l.heads;u+=1){let p=a(
-"a",{href:C(u),"aria-label":d.heads[u]});this.boxes.push(p),h[v[u].number].append(p)}return a("tr",{},a("th",{scope:"row"},l.label),h)}),i=a("table",{class:"tie\
-s"},a("thead",{},a("tr",{},o,e)),a("tbody",{},n));return a("div",{class:"scroll wide",tabindex:"0",role:"region","aria-label":"The token with the largest weight\
-, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:o}=this,n=`“${M(this.sequence.shown[t],40)}”, token ${t}\
-.`,i=new Float32Array(this.sequence.shown.length),r=0;this.tokens.paint(null,t);for(let c=0;c<this.boxes.length;c+=1){let h=await Nt(this.text,c).catch(()=>null);
-if(!this.live||e!==this.turn)return;let[u,p]=h?o?[h.rows,h.columns]:[h.columns,h.rows]:[null,null];if(!h||!p||u!==this.sequence)continue;if(h instanceof j&&!o){
-this.spoken.textContent=`${n} On a text this long, open a head to see who looks at a token.`;return}o||await h.complete();let m=await $t(h.reweighted(!1,this.hide),
-o,t).catch(()=>null);if(!m||!this.live||e!==this.turn)return;if(this.showBox(c,m,p),r+=1,p===this.sequence)for(let f=0;f<i.length;f+=1)i[f]+=m[f]}this.tokens.paint(
-i.map(c=>c/Math.max(1,r)),t);let l=o?"where it looks":"who looks at it";this.spoken.textContent=`${n} Shaded: ${l}, the mean over all heads.`}showBox(t,e,o){let n=0;
-for(let l=1;l<e.length;l+=1)e[l]>e[n]&&(n=l);let i=this.boxes[t],r=Ro(e[n]);i.textContent=M(o.shown[n],7),i.href=W({view:void 0,...Ct(t),row:String(this.token)}),
-i.title=`${d.heads[t]}: ${M(o.shown[n],60)} ${y(e[n])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=Po(r),i.classList.toggle("strong",r>55)}},Ro=s=>Math.
-round(78*s**x.weight_exponent),Po=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Ri(){let s=[.01,.1,.25,.5,1].map(e=>{let o=a("span",{},String(
-e));return o.style.backgroundColor=Po(Ro(e)),o});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root scale ",
-w("shading"))}var Pi=()=>a("p",{class:"dim"},`This view is for up to ${No} heads; this model has ${d.heads.length}.`);var ji=()=>d.served!==null&&d.texts.some(Boolean),Oe=[{key:"heads",title:"Heads",make:fo,has:()=>!0},{key:"tokens",title:"Tokens",make:Io,has:()=>d.texts.length>
-0},{key:"switches",title:"Switches",make:Oo,has:ji},{key:"similarity",title:"Similarity",make:yo,has:()=>d.pairs!==null},{key:"pruning",title:"Pruning",make:go,
-has:()=>d.curve!==null||d.cost!==null},{key:"theory",title:"Theory",make:qo,has:()=>d.theory!==null}],Tt=null,rs=0;function _i(s,t){let e=Oe.find(o=>o.key===s.view&&
-o.has());return e||(t===null?Oe[0]:null)}async function Ce(){let s=performance.now();rs+=1;let t=rs,e=he(),o=Vt(e),n=_i(e,o),i=!n&&o!==null?Tt?.moveTo?.(e,o):null,
-r=n?.key??"head";i||(Tt?.stop?.(),Tt=n||o===null?(n??Oe[0]).make(e):io(e,o),R("main").replaceChildren(Tt.element));for(let l of R("views").querySelectorAll("a"))
-l.href=_o(l.dataset.view??"heads",e.text),l.dataset.view===(n?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-current");document.body.
-dataset.view=r,await(i??Tt?.start?.()),t===rs&&(!n&&o!==null&&ot(ge(o)),document.body.dataset.ready=`${r} ${location.hash}`,document.body.dataset.took=(performance.
-now()-s).toFixed(1))}var _o=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,Fi="This page is incomplete: the run was stopped before everything was m\
-easured.";function Hi(){let{notes:s,model:t,version:e,made:o}=d,n=d.stopped?[Fi]:[];R("card").replaceChildren(...Wi()),R("findings").replaceChildren(...n.map(h=>a(
-"p",{class:"finding note"},h)),...Di());let i=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";R("tools").replaceChildren(a("button",{type:"bu\
-tton",id:"theme",onclick:()=>as(i())},"Light / dark"),a("button",{type:"button",onclick:()=>window.print()},"Print"));let l=Oe.filter(h=>h.has()).map(({key:h,title:u})=>a(
-"a",{href:_o(h),"data-view":h},u));R("views").replaceChildren(...l),R("foot").replaceChildren(...[...n,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead\
- ${e}, ${o}. ${t.class}. On a head, arrow keys move to other heads and layers, and Esc leads back to all heads. The URL saves this view.`))}function Wi(){let{model:s,
-corpus:t,sites:e,heads:o}=d,n=e.reduce((p,m)=>p+m.kv,0),i=new Set(e.map(p=>p.heads)),r=[...i][0],l=i.size===1?`${Y(e.length,"layer")} × ${Y(r,"head")}`:`${o.length}\
- heads in ${Y(e.length,"layer")}`,c=Y(t.documents,"document"),h=t.tokens?`${t.tokens.toLocaleString("en")} tokens in ${c}`:c;return[[Kt(s.parameters),"parameter\
-s","parameters"],[l,"","head"],[String(n),n===o.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${M(t.name,60)}`:"","token"]].map(([p,m,f])=>a(
-"span",{},a("b",{},p),` ${m} `,w(f)))}var jo={heads:"Show heads →",similarity:"Show similarity →",pruning:"Show pruning →",theory:"Show theory →"};function Di(){
-return d.findings.map(({text:s,link:t})=>{let e=new URLSearchParams(t.slice(1)).get("view")??"",o=Object.hasOwn(jo,e)?jo[e]:"Show head →",n=a("span",{},zi(s.replace(
-/(\d) %/g,"$1 %"))),i=a("a",{class:"arrow",href:t,onclick:()=>R("views").scrollIntoView()},o);return a("div",{class:"finding"},n,i)})}function zi(s){return s.split(
-/([\w.]*L\d+H\d+)/).map(t=>{let e=N.get(t);return e===void 0?t:a("a",{href:C(e)},t)})}function as(s){document.documentElement.dataset.theme=s,Es(),Tt?.stop?.(),
-Tt=null,d&&Ce()}function Bi(s){if(ie(s,"input, select, textarea, .tokens, canvas.grid, [contenteditable]")||s.altKey||s.ctrlKey||s.metaKey||s.shiftKey)return;let t=Vt(
-he());if(document.body.dataset.view!=="head"||t===null)return;s.key==="Escape"&&S(de);let e=ce[s.key];e&&(s.preventDefault(),history.replaceState(null,"",C(Ot(t,
-e))),Ce())}async function Ui(){let s=window.matchMedia("(prefers-color-scheme: dark)");if(as(s.matches?"dark":"light"),s.addEventListener("change",()=>as(s.matches?
-"dark":"light")),typeof DecompressionStream>"u"){R("main").append(a("p",{class:"lead"},"This browser is too old for this page. Use Chrome 111, Safari 16.4, Fire\
-fox 113 or a newer one."));return}await ms(),Hi(),Ce(),window.addEventListener("hashchange",()=>location.hash!=="#main"&&Ce()),window.addEventListener("keydown",
-Bi);let t=0;window.addEventListener("resize",()=>{clearTimeout(t),t=window.setTimeout(()=>Tt?.resize?.(),80)})}async function Vi(s,t=0,{norm:e=!1,hide:o=!1}={}){
-let n=await mt(t,N.get(s)??-1);if(!n||n instanceof j)return null;let i=n.reweighted(e,o);return Array.from({length:n.queries},(r,l)=>Array.from(i.row(l)))}async function Ki(s,t,e=0,{
-norm:o=!1,hide:n=!1,looks:i=!0}={}){let l=await(i?Nt:mt)(e,N.get(s)??-1);return l&&Array.from(await $t(l.reweighted(o,n),i,t))}Object.defineProperty(window,"mul\
-tihead",{value:Object.freeze({weights:Vi,row:Ki,get data(){return d}})});Ui();})();
+e,r.length);On(this.list,c,r,h=>this.choose(h)),et(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.
+toggle("switched",l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let n=`“${this.word(this.token)}”`;return t==="vector"?"The vector\
+ of the input":t==="classes"?(e??1)>1?`The class of ${n}`:"The class of the input":t==="next"?`Next token after ${n}`:`In place of ${n}`}drawTop({top:t=[],actual:e},n){
+let o=t.map(({id:i,word:r,before:l,after:c})=>({word:T(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...En(o,n,os))}drawCosine(t,e,n){let o=(l,c)=>a(
+"div",{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Me(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
+ns)))),i=n?[o("before",1),o("after",t)]:[o("before",1)],r=`The vector moved by ${nt(e,2)} of its length.`;this.bars.replaceChildren(...i,ss(n,os),n?a("p",{},r):
+"")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>T(this.word(r),20);if(t){let r=(c,h)=>`${T(c,20)} → ${T(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
+c)}: `;return t.map(({token:c,before:h,after:d})=>({token:c,text:l(c)+r(h,d)}))}return(e??[]).map((r,l)=>({token:l,cosine:r,text:`${i(l)} ${r.toFixed(ns)}`})).filter(
+({cosine:r})=>1-r>=.5*10**-ns).sort((r,l)=>r.cosine-l.cosine)}changeTitle({reading:t,shown:e,cosines:n,rows:o=1},i){let r=`${i} of ${G(e.length,"token")}`;return t===
+"vector"?n?i?`The vectors of ${r} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"This model returns one v\
+ector for the whole input.":t==="classes"&&o===1?`The likeliest class ${i?"changed:":"is the same."}`:t==="classes"?`The likeliest class ${i?`of ${r} changed:`:
+"is the same everywhere."}`:i?`The likeliest ${t==="next"?"next token changed after":"token changed at"} ${r} (underlined):`:"The likeliest token is the same ev\
+erywhere."}drawMaps(){if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;let t="The view of this head has the same weights.",e=this.sameSequence?
+this.token:null;this.pair.update(u.heads[this.head],e,this.maps,t)}read(t,e){let n=this.maps[t];if(!n)return"";let[o,i]=[n.rows.shown[e[0]],n.columns.shown[e[1]]].
+map(r=>`“${T(r,24)}”`);return`${o} looks at ${i} with weight ${x(n.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="\
+z"||!(t.ctrlKey||t.metaKey)||t.shiftKey||t.target instanceof HTMLTextAreaElement||(t.preventDefault(),this.act(()=>Q.undo()))}};var qn={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},Nn=s=>Object.hasOwn(qn,s)?qn[s]:s;function In(){let{about:s,statements:t}=u.theory,
+e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(Fi)),o=a("\
+table",{class:"theory"},a("thead",{},a("tr",{},e)),n),i=`Statements about multi-head attention from papers and textbooks. Both sides were computed on this model\
+: ${ji(t)}. Click a statement for its formula and the result of each layer.`,r={class:"scroll wide",tabindex:"0",role:"region","aria-label":"Statements and verd\
+icts"},l=[a("p",{class:"lead"},i),a("p",{class:"dim"},s)];return{element:a("div",{},l,a("div",r,o))}}function ji(s){let t=new Map;for(let{verdict:e}of s)t.set(e,
+(t.get(e)??0)+1);return[...t].map(([e,n])=>e==="holds only if"?`${n} ${n===1?"holds":"hold"} under a condition`:e==="holds"||e==="fails"?`${n} ${n===1?e:e.slice(
+0,-1)}`:`${n} ${n===1?"has":"have"} ${e}`).join(", ")}function Fi(s){let{id:t,title:e,formula:n,verdict:o,tally:i}=s,r=Object.entries(s.layers),[l,c]=r.find(([,
+f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),d=r.map(([f,g])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},Nn(g.verdict)),a("td",{},g.lhs),a("td",{},
+g.rhs))),p=a("details",{},a("summary",{},e),a("code",{},n),a("p",{},c.because));h&&p.append(a("p",{class:"dim"},`True when ${h}.`)),p.append(a("table",{class:"l\
+ayers"},a("tbody",{},d)));let m=i.replace(/^(holds|fails|conditional)/,f=>Nn(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${o.replaceAll(
+" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},p),a("td",{class:"result"},m),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var Rn=1024;function Pn(s){let t=new as(s,jt(s)),e=l=>S({hide:l?"1":void 0}),n=Dt("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
+Ft(t.text),ln(t.looks),n),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
+t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Hi(),t.table),{element:r,start:()=>t.
+choose(t.token),stop:()=>t.stop()}}var as=class{constructor(t,e){this.text=e,this.looks=t.dir!==Wt,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
+u.texts[e].sequences[0];let n=this.sequence.special.findIndex((i,r)=>!i&&r>0);this.token=X(t.row,this.sequence.shown.length)??Math.max(0,n);let o=i=>{gt({row:String(
+i)}),this.choose(i)};this.tokens=new mt(this.sequence,{hover:()=>{},pick:o,label:"Tokens of the text"}),this.spoken=a("p",{class:"said",role:"status"}),this.boxes=
+[],this.table=u.heads.length>Rn?Wi():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
+c))),n=a("td",{class:"corner"},"layer ↓ head →"),o=u.sites.map((l,c)=>{let h=Array.from({length:t},()=>a("td"));for(let d=K[c];d<K[c]+l.heads;d+=1){let p=a(
+"a",{href:C(d),"aria-label":u.heads[d]});this.boxes.push(p),h[v[d].number].append(p)}return a("tr",{},a("th",{scope:"row"},l.label),h)}),i=a("table",{class:"tie\
+s"},a("thead",{},a("tr",{},n,e)),a("tbody",{},o));return a("div",{class:"scroll wide",tabindex:"0",role:"region","aria-label":"The token with the largest weight\
+, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:n}=this,o=`“${T(this.sequence.shown[t],40)}”, token ${t}\
+.`,i=new Float32Array(this.sequence.shown.length),r=0;this.tokens.paint(null,t);for(let c=0;c<this.boxes.length;c+=1){let h=await Lt(this.text,c).catch(()=>null);
+if(!this.live||e!==this.turn)return;let[d,p]=h?n?[h.rows,h.columns]:[h.columns,h.rows]:[null,null];if(!h||!p||d!==this.sequence)continue;if(h instanceof j&&!n){
+this.spoken.textContent=`${o} On a text this long, open a head to see who looks at a token.`;return}n||await h.complete();let m=await xt(h.reweighted(!1,this.hide),
+n,t).catch(()=>null);if(!m||!this.live||e!==this.turn)return;if(this.showBox(c,m,p),r+=1,p===this.sequence)for(let f=0;f<i.length;f+=1)i[f]+=m[f]}this.tokens.paint(
+i.map(c=>c/Math.max(1,r)),t);let l=n?"where it looks":"who looks at it";this.spoken.textContent=`${o} Shaded: ${l}, the mean over all heads.`}showBox(t,e,n){let o=0;
+for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=_n(e[o]);i.textContent=T(n.shown[o],7),i.href=W({view:void 0,...Et(t),row:String(this.token)}),
+i.title=`${u.heads[t]}: ${T(n.shown[o],60)} ${x(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=jn(r),i.classList.toggle("strong",r>55)}},_n=s=>Math.
+round(78*s**y.weight_exponent),jn=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Hi(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},String(
+e));return n.style.backgroundColor=jn(_n(e)),n});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root scale ",
+w("shading"))}var Wi=()=>a("p",{class:"dim"},`This view is for up to ${Rn} heads; this model has ${u.heads.length}.`);var Di=()=>u.served!==null&&u.texts.some(Boolean),Ee=[{key:"heads",title:"Heads",make:gn,has:()=>!0},{key:"tokens",title:"Tokens",make:Pn,has:()=>u.texts.length>
+0},{key:"switches",title:"Switches",make:Ln,has:Di},{key:"similarity",title:"Similarity",make:vn,has:()=>u.pairs!==null},{key:"pruning",title:"Pruning",make:bn,
+has:()=>u.curve!==null||u.cost!==null},{key:"theory",title:"Theory",make:In,has:()=>u.theory!==null}],St=null,ls=0;function zi(s,t){let e=Ee.find(n=>n.key===s.view&&
+n.has());return e||(t===null?Ee[0]:null)}async function Oe(){let s=performance.now();ls+=1;let t=ls,e=le(),n=Bt(e),o=zi(e,n),i=!o&&n!==null?St?.moveTo?.(e,n):null,
+r=o?.key??"head";i||(St?.stop?.(),St=o||n===null?(o??Ee[0]).make(e):an(e,n),P("main").replaceChildren(St.element));for(let l of P("views").querySelectorAll("a"))
+l.href=Hn(l.dataset.view??"heads",e.text),l.dataset.view===(o?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-current");document.body.
+dataset.view=r,await(i??St?.start?.()),t===ls&&(!o&&n!==null&&et(ge(n)),document.body.dataset.ready=`${r} ${location.hash}`,document.body.dataset.took=(performance.
+now()-s).toFixed(1))}var Hn=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,Bi="This page is incomplete: the run was stopped before everything was m\
+easured.";function Ui(){let{notes:s,model:t,version:e,made:n}=u,o=u.stopped?[Bi]:[];P("card").replaceChildren(...Vi()),P("findings").replaceChildren(...o.map(h=>a(
+"p",{class:"finding note"},h)),...Ki());let i=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";P("tools").replaceChildren(a("button",{type:"bu\
+tton",id:"theme",onclick:()=>cs(i())},"Light / dark"),a("button",{type:"button",onclick:()=>window.print()},"Print"));let l=Ee.filter(h=>h.has()).map(({key:h,title:d})=>a(
+"a",{href:Hn(h),"data-view":h},d));P("views").replaceChildren(...l),P("foot").replaceChildren(...[...o,...s].map(h=>a("p",{class:"note"},h)),a("p",{},`multihead\
+ ${e}, ${n}. ${t.class}. On a head, arrow keys move to other heads and layers, and Esc leads back to all heads. The URL saves this view.`))}function Vi(){let{model:s,
+corpus:t,sites:e,heads:n}=u,o=e.reduce((p,m)=>p+m.kv,0),i=new Set(e.map(p=>p.heads)),r=[...i][0],l=i.size===1?`${G(e.length,"layer")} × ${G(r,"head")}`:`${n.length}\
+ heads in ${G(e.length,"layer")}`,c=G(t.documents,"document"),h=t.tokens?`${t.tokens.toLocaleString("en")} tokens in ${c}`:c;return[[Ut(s.parameters),"parameter\
+s","parameters"],[l,"","head"],[String(o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[h,t.name?`of ${T(t.name,60)}`:"","token"]].map(([p,m,f])=>a(
+"span",{},a("b",{},p),` ${m} `,w(f)))}var Fn={heads:"Show heads →",similarity:"Show similarity →",pruning:"Show pruning →",theory:"Show theory →"};function Ki(){
+return u.findings.map(({text:s,link:t})=>{let e=new URLSearchParams(t.slice(1)).get("view")??"",n=Object.hasOwn(Fn,e)?Fn[e]:"Show head →",o=a("span",{},Gi(s.replace(
+/(\d) %/g,"$1 %"))),i=a("a",{class:"arrow",href:t,onclick:()=>P("views").scrollIntoView()},n);return a("div",{class:"finding"},o,i)})}function Gi(s){return s.split(
+/([\w.]*L\d+H\d+)/).map(t=>{let e=N.get(t);return e===void 0?t:a("a",{href:C(e)},t)})}function cs(s){document.documentElement.dataset.theme=s,Es(),St?.stop?.(),
+St=null,u&&Oe()}function Yi(s){if(ne(s,"input, select, textarea, .tokens, canvas.grid, [contenteditable]")||s.altKey||s.ctrlKey||s.metaKey||s.shiftKey)return;let t=Bt(
+le());if(document.body.dataset.view!=="head"||t===null)return;s.key==="Escape"&&S(ce);let e=ae[s.key];e&&(s.preventDefault(),history.replaceState(null,"",C(At(t,
+e))),Oe())}async function Qi(){let s=window.matchMedia("(prefers-color-scheme: dark)");if(cs(s.matches?"dark":"light"),s.addEventListener("change",()=>cs(s.matches?
+"dark":"light")),typeof DecompressionStream>"u"){P("main").append(a("p",{class:"lead"},"This browser is too old for this page. Use Chrome 111, Safari 16.4, Fire\
+fox 113 or a newer one."));return}await ws(),Ui(),Oe(),window.addEventListener("hashchange",()=>location.hash!=="#main"&&Oe()),window.addEventListener("keydown",
+Yi);let t=0;window.addEventListener("resize",()=>{clearTimeout(t),t=window.setTimeout(()=>St?.resize?.(),80)})}async function Ji(s,t=0,{norm:e=!1,hide:n=!1}={}){
+let o=await pt(t,N.get(s)??-1);if(!o||o instanceof j)return null;let i=o.reweighted(e,n);return Array.from({length:o.queries},(r,l)=>Array.from(i.row(l)))}async function Xi(s,t,e=0,{
+norm:n=!1,hide:o=!1,looks:i=!0}={}){let l=await(i?Lt:pt)(e,N.get(s)??-1);return l&&Array.from(await xt(l.reweighted(n,o),i,t))}Object.defineProperty(window,"mul\
+tihead",{value:Object.freeze({weights:Ji,row:Xi,get data(){return u}})});Qi();})();

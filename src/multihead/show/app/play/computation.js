@@ -34,7 +34,7 @@ function normFormula(x, weight, bias) {
 /**
  * The vectors before and after the heads.
  * @param {Session} session
- * @returns {{before: Vector[], after: Vector[]}}
+ * @returns {{before: Vector[], after: Vector[], alone: Vector[]}} `alone`: of the hidden layer
  */
 export function describeLayer(session) {
   const { model, layer, token, settings } = session;
@@ -106,6 +106,8 @@ export function describeLayer(session) {
       values: middle,
       formula: (/** @type {number} */ d) => `x + attention = ${write(input[d])} + ${write(attention[d])}`,
     },
+  ];
+  const alone = [
     {
       name: "hidden layer",
       symbol: "hidden",
@@ -123,7 +125,7 @@ export function describeLayer(session) {
         `residual + W_down · hidden + bias = ${write(middle[d])} + ${write(at(run.down)[d])}`,
     },
   ];
-  return { before, after };
+  return { before, after, alone };
 }
 
 /**

@@ -1,5 +1,6 @@
 /** The whole computation for the chosen word in one layer, from its embedding to the next word; every number opens. */
 
+import { typeScale } from "../canvas.js";
 import { el } from "../dom.js";
 import { formatNumber } from "../format.js";
 import { help } from "../help.js";
@@ -79,7 +80,7 @@ export class ComputationView {
     const parts = describeLayer(session);
     const own = Array.from({ length: heads }, (_, head) => describeHead(session, head));
     const end = describeWords(session);
-    const vectors = [...parts.before, ...own.flat(), ...parts.after, ...end];
+    const vectors = [...parts.before, ...own.flat(), ...parts.after, ...parts.alone, ...end];
     const merged = session.settings[layer].merged;
     const shape = `${layer} ${merged} ${vectors.length}`;
     if (this.built !== shape) {
@@ -87,6 +88,7 @@ export class ComputationView {
         parts.before.length,
         own.map((list) => list.length),
         parts.after.length,
+        parts.alone.length,
         end.length,
         merged,
       );
@@ -106,10 +108,11 @@ export class ComputationView {
    * @param {number} before
    * @param {number[]} own vectors of each head
    * @param {number} after
+   * @param {number} alone
    * @param {number} end
    * @param {boolean} merged
    */
-  build(before, own, after, end, merged) {
+  build(before, own, after, alone, end, merged) {
     const { layer, sizes } = this.session;
     this.strips = [];
     this.marked = null;
@@ -132,18 +135,20 @@ export class ComputationView {
       el("div", { class: "headcards" }, ...cards),
     );
     const last = el("li", {}, el("h3", {}, "All heads together ", help("W_O")), ...make(after));
+    const hidden = el("li", {}, el("h3", {}, "This word alone ", help("hidden layer")), ...make(alone));
     const rest = sizes.layers - 1 - layer;
     const later = rest
       ? `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the next word `
       : "The next word ";
     const words = el("li", {}, el("h3", {}, later, help("next word")), ...make(end));
-    this.body.replaceChildren(this.sizesNote, el("ol", { class: "computing" }, first, middle, last, words));
+    this.body.replaceChildren(this.sizesNote, el("ol", { class: "computing" }, first, middle, last, hidden, words));
   }
 
   draw() {
     /** @type {number[]} */
     const rooms = this.strips.map(({ room }) => room.clientWidth); // read together: each reading lays out the page
-    this.strips.forEach((strip, i) => strip.draw(rooms[i]));
+    const type = typeScale();
+    this.strips.forEach((strip, i) => strip.draw(rooms[i], type));
   }
 
   /** The value that is read out, as a number. For tests. */

@@ -4,47 +4,58 @@ import { define } from "../glossary.js";
 
 define({
   "the language":
-    "The model reads a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” " +
-    "is a sentence of it; <now> or <past> says the tense, <sea>, <farm> or <town> the place. Any word list " +
-    "repeated is text, too.",
+    "The model knows a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is " +
+    "a sentence of it. <now> or <past> states the tense; <sea>, <farm> or <town> the place. A list of words that " +
+    "repeats is also a text that the model can continue.",
   "next word":
-    "The model gives every word of its vocabulary a probability to come next; together they are 1. The bars show " +
-    "the largest. Probabilities come from scores, also called logits, which softmax turns into shares of 1.",
+    "The model gives every word of its vocabulary a probability to come next. All probabilities add up to 1; the " +
+    "bars show the largest. The model computes a score for each word, its logit, and softmax turns scores into " +
+    "probabilities.",
   "pattern by hand":
-    "Replaces the weights of the head by fixed ones: every word looks at all words so far equally, at the word " +
-    "before it, or at the first word. What the head does with the words that it sees stays as trained.",
+    "Replaces the weights of the head by fixed ones: from every word it looks at all words so far equally, only at " +
+    "the word before, or only at the first word. The information that it takes from these words is still computed " +
+    "as trained.",
   "one head":
-    "Merges the heads of the layer into one with the same matrices W_Q, W_K, W_V and W_O. Its query and key are " +
-    "those of all heads side by side, so its score is the sum of their products, divided by the root of the longer " +
-    "length; all parts of the vector then get the same weights. Patterns set by hand do not apply.",
+    "Merges the heads of the layer into one that uses the same matrices W_Q, W_K, W_V and W_O. Its query is the " +
+    "queries of all heads side by side, and its key their keys. Each pair of words has one score: the sum of the " +
+    "heads' products, divided by the root of the longer length. All parts of the vector get the same weights. " +
+    "Patterns set by hand do not apply.",
   "keys/values":
-    "How many sets of keys and values the heads of this layer have. With fewer sets than heads, neighbouring heads " +
-    "share the mean of theirs: grouped-query attention. With one set: multi-query attention.",
+    "How many sets of keys and values the heads of this layer have. With fewer sets than heads, heads that are next " +
+    "to each other share the mean of theirs: grouped-query attention. With one set it is multi-query attention.",
   "mean loss":
-    "How surprised the model is by the words of the sample texts: the mean of −log(probability of the word that " +
-    "really came next), in nats. 0 is certainty; guessing among 214 words at random is 5.4. Lower is better.",
+    "How badly the model predicts the sample texts: the mean of −log(probability of the word that really came next), " +
+    "in nats. 0 means that every word was certain; guessing at random among 214 words has a loss of 5.4. Lower is " +
+    "better.",
   "KV cache":
-    "Memory for one word while a text is generated: its key and value in every set of every layer, two bytes per " +
-    "number. Sharing keys and values among heads makes it smaller.",
+    "The memory for one word while the model writes text: its key and value, for every set of every layer, two bytes " +
+    "per number. It is smaller when heads share keys and values.",
   "words copied":
-    "In a text that repeats itself: the share of words after the first round that are the likeliest next word. The " +
+    "In a text that repeats itself: how many of the words after the first round the model predicts correctly. The " +
     "first word of the second round is not counted.",
   gradient:
-    "The direction in which training on this text would change W_Q, and how strongly: the length of the vector of " +
-    "all slopes of the loss, computed exactly by the chain rule.",
+    "The slopes of the loss on this text, one for every number in W_Q. Training moves W_Q against them. The table " +
+    "shows the length of this vector: a large value means that training on this text would change the head strongly.",
   "the computation":
-    "All numbers that lead from the chosen word to the word after it, in one layer. d_model is the length of a " +
-    "word's vector, d_k the length of the query, key and value of a head. Colours: blue below zero, orange above; " +
-    "weights and probabilities from 0 to 1 by their square root.",
+    "Every number between the chosen word and the word after it, in one layer. d_model is the length of a word's " +
+    "vector; d_k is the length of the query, the key and the value of a head. Blue is below zero, orange above. " +
+    "Weights and probabilities are shown by their square root.",
   embedding:
-    "The vector that stands for a word: a row of a table that training has set. The layers add to it step by step.",
+    "The vector that stands for a word: a row of a table that the model has learned. Each layer adds to it. " +
+    "Normalized: shifted and scaled to mean 0 and standard deviation 1, then multiplied by learned weights.",
   "query, key, value":
-    "Three vectors that each head makes of every word. The query of the chosen word is compared with the keys of " +
-    "the words so far: their product is the score. Softmax turns scores into weights that sum to 1. The output is " +
-    "the sum of the values, each times its weight.",
+    "Three vectors that each head computes for every word, with the matrices W_Q, W_K and W_V. The query of the " +
+    "chosen word is multiplied with the key of every word so far: each product is a score. Softmax turns the scores " +
+    "into weights that add up to 1. The output is the sum of the values, each times its weight.",
   W_O:
-    "The matrix that mixes the outputs of all heads. Each number of the result takes a share of every number of " +
-    "every head.",
+    "A matrix that combines the heads. Each head writes a short vector; side by side they are the concatenation. W_O " +
+    "turns the concatenation into one vector of length d_model: each of its numbers is a weighted sum over the " +
+    "outputs of all heads. This vector is added to that of the word (the residual connection), so the next layer " +
+    "gets both. Point at a cell of “mixed by W_O” to see how much each head contributes.",
+  "hidden layer":
+    "After the heads, each vector is processed without looking at other words (the MLP). A matrix makes a longer " +
+    "vector, GELU sets most of its negative numbers to nearly 0, and a second matrix makes a vector of length " +
+    "d_model. This is added, too.",
 });
 
 export {};

@@ -1,15 +1,17 @@
-/** What the model reads: a field, its words as chips, words to go on with, and what is not in the vocabulary. */
+/** The text that the model reads: a field, its words as chips, suggestions, and unknown words. */
 
 import { charts } from "../charts.js";
 import { closest, el } from "../dom.js";
-import { plural, shorten } from "../format.js";
+import { formatFraction, plural, shorten } from "../format.js";
 import { help } from "../help.js";
+import { strongest } from "../token_text.js";
 import { refill } from "./refill.js";
 import { isTyped } from "./tokenizer.js";
 
 /** @typedef {import("./session.js").Session} Session */
 
 const SUGGESTED = 8;
+const LISTED = 4; // words that the head looks at
 
 export class InputView {
   /**
@@ -24,9 +26,11 @@ export class InputView {
       "aria-label": "text that the model reads",
       oninput: () => this.typed(),
     });
-    this.suggestions = el("div", { class: "suggestions", role: "group", "aria-label": "words to go on with" });
+    this.suggestions = el("div", { class: "suggestions", role: "group", "aria-label": "words to continue with" });
     this.chips = el("div", { class: "chips", role: "group", "aria-label": "words; choose the one to look at" });
     this.notes = el("div", { class: "notes", role: "status" });
+    /** Where the chosen head looks from the chosen word. */
+    this.looks = el("span", {});
     this.chips.addEventListener("click", (event) => {
       const chip = closest(event, ".wordchip");
       if (chip) this.choose(Number(chip.dataset.i));
@@ -55,7 +59,8 @@ export class InputView {
       this.suggestions,
       this.notes,
       this.chips,
-      el("p", { class: "dim caption" }, "Under each word: the likeliest next word. ", help("next word")),
+      el("p", { class: "dim caption" }, this.looks, " ", help("weight")),
+      el("p", { class: "dim caption" }, "Below each word: the likeliest next word. ", help("next word")),
     );
     /** @type {HTMLElement[]} */
     this.shown = [];
@@ -114,6 +119,14 @@ export class InputView {
     this.drawSuggestions();
     this.drawNotes();
     this.drawChips();
+    this.looks.textContent = this.looksText();
+  }
+
+  looksText() {
+    const { session } = this;
+    const row = session.row("after");
+    const words = strongest(row, LISTED, 0.005).map((i) => `“${session.word(i)}” ${formatFraction(row[i])}`);
+    return `Blue: from “${session.word(session.token)}”, ${session.headName} looks at ${words.join(", ")}.`;
   }
 
   drawSuggestions() {

@@ -61,6 +61,9 @@ export function prefers(session, which, words, others, factor = 1) {
   return session.probability(which, words, last) > factor * session.probability(which, others, last);
 }
 
+/** The likeliest next word after the last one. @param {Session} session */
+export const lastGuess = (session) => session.data.words[session.guesses("after")[session.tokens.length - 1]];
+
 /**
  * Settings in which one layer shares keys and values among pairs of heads.
  * @param {Session} session

@@ -1,4 +1,4 @@
-/** The list of lessons, the steps of the present one, and what it shows beside the model. */
+/** The list of lessons, the steps of the open one, and its tables. */
 
 import { announce, closest, el } from "../dom.js";
 import { formatFraction, formatNumber, formatPercent } from "../format.js";
@@ -25,7 +25,12 @@ export class LessonView {
       const button = closest(event, "button[data-lesson]");
       if (button) this.open(button.dataset.lesson ?? "");
     });
-    this.panel = el("div", { class: "lesson" });
+    this.panel = el("div", { class: "lesson", tabindex: "-1" });
+    /** The step to do, at the top of the window while the lesson is out of sight. */
+    this.bar = el("div", { class: "stepbar", hidden: true });
+    new IntersectionObserver(([entry]) => {
+      this.bar.classList.toggle("needed", !entry.isIntersecting);
+    }).observe(this.panel);
     this.box = el("section", { class: "lessons", "aria-label": "lessons" }, this.tabs, this.panel);
   }
 
@@ -78,8 +83,11 @@ export class LessonView {
       const one = LESSONS.find((other) => other.id === id);
       tab.classList.toggle("done", one !== undefined && this.reached(one) === one.steps.length);
     }
-    this.panel.hidden = !lesson;
-    if (!lesson) return;
+    this.bar.hidden = !lesson;
+    if (!lesson) {
+      refill(this.panel, ...this.welcome());
+      return;
+    }
     const reached = this.reached(lesson);
     const finished = reached === lesson.steps.length;
     const steps = lesson.steps.map((step, i) => {
@@ -99,10 +107,49 @@ export class LessonView {
     refill(
       this.panel,
       el("p", { class: "lead" }, lesson.about(session)),
+      el("p", { class: "terms" }, ...lesson.terms.map((term) => el("span", {}, term, " ", help(term)))),
       el("ol", { class: "lessonsteps" }, ...steps),
       finished ? el("p", { class: "learned" }, el("b", {}, "Done. "), lesson.learned(session)) : "",
       lesson.gradients ? this.gradients() : "",
     );
+    this.drawBar(lesson, reached);
+  }
+
+  /** What the page is for. */
+  welcome() {
+    const { layers, heads } = this.session.sizes;
+    const first = LESSONS[0];
+    const button = el("button", { type: "button", class: "primary", onclick: () => this.open(first.id) });
+    button.append(`Start the first lesson: ${first.title}`);
+    return [
+      el(
+        "p",
+        { class: "lead" },
+        `A small language model runs in this page. It reads the words below and predicts the next one. Its ` +
+          `${layers * heads} heads decide which earlier words each word takes information from. Switch a head off, ` +
+          `and see how the prediction changes.`,
+      ),
+      button,
+    ];
+  }
+
+  /**
+   * @param {import("./lessons.js").Lesson} lesson
+   * @param {number} reached
+   */
+  drawBar(lesson, reached) {
+    const { steps } = lesson;
+    const before = reached ? el("b", { class: "passed" }, `✓ Step ${reached} done. `) : "";
+    const text =
+      reached < steps.length
+        ? el("span", {}, el("b", {}, `Step ${reached + 1} of ${steps.length}: `), steps[reached].text(this.session))
+        : el("span", {}, el("b", {}, "The lesson is done."));
+    const back = () => {
+      this.panel.scrollIntoView({ block: "nearest" });
+      this.panel.focus({ preventScroll: true });
+    };
+    const show = el("button", { type: "button", "aria-label": "Show the lesson", onclick: back }, "Lesson");
+    refill(this.bar, el("p", {}, before, text), show);
   }
 
   /** Outputs and gradients of one head and of many. */

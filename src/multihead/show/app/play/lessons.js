@@ -9,6 +9,7 @@ import {
   firstHead,
   headsOf,
   inductionLayer,
+  lastGuess,
   list,
   oneOff,
   onlyChanged,
@@ -34,6 +35,7 @@ import { cacheBytes, copy, headIn, keyOf } from "./settings.js";
  * @property {string} text what the model reads at the start
  * @property {(session: Session) => string} head the head that is chosen at the start
  * @property {number} [token] the word that is chosen at the start; by default the last
+ * @property {string[]} terms explained below the first sentences
  * @property {Step[]} steps
  * @property {(session: Session) => string} learned shown at the end
  * @property {boolean} [gradients] whether the gradients of W_Q are shown
@@ -53,52 +55,84 @@ const [PRESENT, PAST] = [
 ];
 
 /** @type {Lesson} */
-const merge = {
-  id: "merge",
-  title: "One head or many",
+const agreement = {
+  id: "agreement",
+  title: "Agreement over distance",
   about: () =>
-    "Merge the heads of a layer into one with the same W_Q, W_K, W_V and W_O. The one head adds up the scores of " +
-    "all, so every part of the vector gets the same weights. When does that change the outputs?",
-  text: REPEATED,
-  head: (session) => headsOf(session, "induction")[0],
-  token: 12,
-  gradients: true,
+    "In “the keys that the man near the door sees”, the verb that comes next belongs to “keys”, seven words back. " +
+    "Two other nouns, “man” and “door”, are closer.",
+  text: AGREEMENT,
+  head: firstHead,
+  terms: ["head", "weight"],
   steps: [
     {
-      text: (session) => `Merge the heads of layer ${inductionLayer(session)}: tick “one head” above its row.`,
-      done: (session) => session.settings[inductionLayer(session)].merged,
+      text: () =>
+        "Find a head that looks from the last word, “sees”, back to the subject, “keys”, with a weight above 0.5. " +
+        "Click the names of heads and read the line below the words.",
+      done: (session) =>
+        atEnd(session) && !session.changed && weightOn(session, (i) => session.word(i) === "keys") > 0.5,
     },
     {
       text: () =>
-        "Find a word, not the first, where the merged head's outputs differ from those of the four heads by less " +
-        "than 15 %. There, all heads look at the same words.",
-      done: (session) =>
-        session.settings[inductionLayer(session)].merged &&
-        session.token > 0 &&
-        session.difference(inductionLayer(session)) < 0.15,
-    },
-    {
-      text: () => "Now find one where they differ by more than 50 %. Compare where the heads look, one by one.",
-      done: (session) =>
-        session.settings[inductionLayer(session)].merged && session.difference(inductionLayer(session)) > 0.5,
+        "Switch off one head (untick it) to make “is” the likeliest next word. If it does not work, switch the head " +
+        "on again and try a different one.",
+      done: (session) => oneOff(session) && prefers(session, "before", MANY, ONE) && ONE.includes(lastGuess(session)),
     },
     {
       text: () =>
-        "Separate the heads again (Undo or Reset). The table lists how strongly training on this text would change " +
-        "the W_Q of each head. Choose the head with the largest gradient in the grid.",
-      done: (session) => {
-        const layer = inductionLayer(session);
-        if (session.changed || session.layer !== layer) return false;
-        const norms = gradientNorms(session, layer, "before");
-        return norms[session.head] === Math.max(...norms);
-      },
+        "Switch it on again. Then delete one letter of the text to make “is” at least twice as likely as “are”.",
+      done: (session) =>
+        !session.changed &&
+        session.text.trim().length === AGREEMENT.length - 1 &&
+        prefers(session, "after", ONE, MANY, 2),
     },
   ],
-  learned: () =>
-    "One head and many agree only where all heads share one row of weights, and the row is saturated (nearly all " +
-    "weight on one word) or uniform. That is always so at the first word, which can only look at itself. Elsewhere " +
-    "one pattern replaces several. The gradient shows the same: separate heads each get the gradient of their own " +
-    "scores; one head gets a single score gradient, the sum over all parts, and it reaches every part of W_Q.",
+  learned: (session) =>
+    `${session.card.agreement} tells the verb whether its subject is one or many. It looks past the nouns in ` +
+    `between, although they are closer.`,
+};
+
+/** @type {Lesson} */
+const delimiters = {
+  id: "delimiters",
+  title: "Delimiters",
+  about: () =>
+    "Marks such as <now> and <town> open a sentence and state its tense and place. Nearly every later word depends " +
+    "on them.",
+  text: MARKED,
+  head: firstHead,
+  terms: ["the language", "weight"],
+  steps: [
+    {
+      text: (session) =>
+        `Find a head of layer ${session.sizes.layers - 1} that gives at least 80 % of its weight from the last word ` +
+        `to the marks of this sentence, <now> and <town>.`,
+      done: (session) => {
+        const marks = session.tokens
+          .map((_, i) => i)
+          .filter((i) => i > 0 && session.data.special.includes(session.word(i)))
+          .slice(-2);
+        const last = atEnd(session) && session.layer === session.sizes.layers - 1;
+        return last && !session.changed && weightOn(session, (i) => marks.includes(i)) >= 0.8;
+      },
+    },
+    {
+      text: () =>
+        "Switch off one such head and nothing else. The sentence still says <now>, but verbs of the past (was, " +
+        "opened) must become likelier than verbs of the present (is, opens). If they do not, try a different head " +
+        "that looks at the marks.",
+      done: (session) =>
+        oneOff(session) && prefers(session, "before", PRESENT, PAST) && prefers(session, "after", PAST, PRESENT),
+    },
+    {
+      text: () => "Reset the heads. Then change one mark in the text to make the trained model prefer the past.",
+      done: (session) =>
+        !session.changed && session.text.trim() !== MARKED && prefers(session, "after", PAST, PRESENT, 2),
+    },
+  ],
+  learned: (session) =>
+    `${session.card.marks} reads tense and place from the marks. In models of human language, too, many heads look ` +
+    `at delimiters, often because they have nothing else to do. Here the marks carry information.`,
 };
 
 /** @type {Lesson} */
@@ -106,15 +140,16 @@ const induction = {
   id: "induction",
   title: "Previous word and induction",
   about: () =>
-    "The text repeats nine words. After the first round the model continues it by heart: two heads in two layers " +
-    "work together.",
+    "The text repeats nine words three times. After the first round the model predicts every word: heads of two " +
+    "layers work together to copy.",
   text: REPEATED,
   head: (session) => headsOf(session, "previous")[0],
+  terms: ["words copied", "attention map", "pattern by hand"],
   steps: [
     {
       text: (session) =>
-        `Choose one of the induction heads (${list(headsOf(session, "induction"))}) and a word of the second ` +
-        `round at which it gives over half of its weight to the word after the earlier copy.`,
+        `Choose an induction head (${list(headsOf(session, "induction"))}) and a word of the second round, such as ` +
+        `the second “fat”. The head must give a weight above 0.5 to the word that followed the first “fat”: “Ben”.`,
       done: (session) => {
         const { round, token } = session;
         const second = round > 0 && token >= round && token < 2 * round - 1;
@@ -127,12 +162,14 @@ const induction = {
     },
     {
       text: () =>
-        "Choose the head in an earlier layer that looks at the previous word: its map is a line beside the diagonal.",
+        "Choose the head of an earlier layer that looks at the previous word: the dark squares of its map are just " +
+        "below the diagonal.",
       done: (session) => headsOf(session, "previous").includes(session.headName),
     },
     {
       text: () =>
-        "Break the pair: change nothing but this head, so that the model copies at most 70 % of what it copied.",
+        "Switch off this head and nothing else. The model must copy at most 70 % of the words: see “words copied” " +
+        "below the heads.",
       done: (session) =>
         session.changed &&
         onlyChanged(session, headsOf(session, "previous")) &&
@@ -140,8 +177,8 @@ const induction = {
     },
     {
       text: () =>
-        "Repair it by hand: switch the head on and set where it looks to “previous word”. Copying must be back at " +
-        "90 % or more.",
+        "Repair it by hand: switch the head on and choose “previous word” in the list below the heads. The model " +
+        "must copy at least 90 % again.",
       done: (session) =>
         onlyChanged(session, headsOf(session, "previous")) &&
         headsOf(session, "previous").some((name) => {
@@ -152,84 +189,10 @@ const induction = {
     },
   ],
   learned: () =>
-    "The earlier head writes into each word which word came before it. The induction heads look for the word that " +
-    "“came after me last time”. Only the pattern of the first head matters: set by hand, it does as well. Some " +
-    "copying survives without it, because a second head of that layer looks back, too.",
-};
-
-/** @type {Lesson} */
-const agreement = {
-  id: "agreement",
-  title: "Agreement over distance",
-  about: () =>
-    "“the keys that the man near the door sees”: the verb that comes next belongs to “keys”, seven words back, " +
-    "past two other nouns.",
-  text: AGREEMENT,
-  head: firstHead,
-  steps: [
-    {
-      text: () =>
-        "Find a head that looks from the last word back to the subject, “keys”, with more than half of its weight.",
-      done: (session) =>
-        atEnd(session) && !session.changed && weightOn(session, (i) => session.word(i) === "keys") > 0.5,
-    },
-    {
-      text: () => "Switch off one head, so that “is” becomes likelier than “are” after the last word.",
-      done: (session) =>
-        oneOff(session) && prefers(session, "before", MANY, ONE) && prefers(session, "after", ONE, MANY),
-    },
-    {
-      text: () => "Switch it on again. Now delete one letter of the text, so that the intact model prefers “is”.",
-      done: (session) =>
-        !session.changed &&
-        session.text.trim().length === AGREEMENT.length - 1 &&
-        prefers(session, "after", ONE, MANY, 2),
-    },
-  ],
-  learned: (session) =>
-    `${session.card.agreement} carries the number of the subject to the verb. The nouns in between are nearer, ` +
-    `and it looks past them.`,
-};
-
-/** @type {Lesson} */
-const delimiters = {
-  id: "delimiters",
-  title: "Delimiters",
-  about: () =>
-    "Marks such as <now> and <town> open a sentence and say its tense and place. Nearly every later word depends " +
-    "on them.",
-  text: MARKED,
-  head: firstHead,
-  steps: [
-    {
-      text: () =>
-        "Find a head of the last layer that gives the marks of this sentence, <now> and <town>, at least 80 % of " +
-        "its weight from the last word.",
-      done: (session) => {
-        const marks = session.tokens
-          .map((_, i) => i)
-          .filter((i) => i > 0 && session.data.special.includes(session.word(i)))
-          .slice(-2);
-        const last = atEnd(session) && session.layer === session.sizes.layers - 1;
-        return last && !session.changed && weightOn(session, (i) => marks.includes(i)) >= 0.8;
-      },
-    },
-    {
-      text: () =>
-        "Switch off one such head alone. The sentence says <now>, but verbs of the past must become likelier than " +
-        "verbs of the present. If they do not, find a different head that looks at the marks.",
-      done: (session) =>
-        oneOff(session) && prefers(session, "before", PRESENT, PAST) && prefers(session, "after", PAST, PRESENT),
-    },
-    {
-      text: () => "Reset the heads. Change one mark in the text, so that the intact model prefers the past.",
-      done: (session) =>
-        !session.changed && session.text.trim() !== MARKED && prefers(session, "after", PAST, PRESENT, 2),
-    },
-  ],
-  learned: (session) =>
-    `${session.card.marks} fetches tense and place from the marks. In models of human language many heads look ` +
-    `at delimiters too, often to rest there; here the marks say something.`,
+    "The earlier head tells each word which word came before it. The induction heads use this: from the second " +
+    "“fat” they look for the word that came after a “fat”. Only where the earlier head looks matters: your pattern " +
+    "works as well as the trained one. Without it some copying survives, because a second head of that layer also " +
+    "looks back.",
 };
 
 /** @type {Lesson} */
@@ -237,20 +200,23 @@ const redundancy = {
   id: "redundancy",
   title: "Redundancy",
   about: (session) =>
-    `${headsOf(session, "induction").length} heads look at the word after the earlier copy: ` +
-    `${list(headsOf(session, "induction"))}. How many are needed?`,
+    `${headsOf(session, "induction").length} heads do the same: in a repeated text, they look at the word that ` +
+    `followed the earlier copy (${list(headsOf(session, "induction"))}). How many does the model need?`,
   text: REPEATED,
   head: (session) => headsOf(session, "induction")[0],
+  terms: ["words copied"],
   steps: [
     {
-      text: () => "Switch off one induction head. The model must still copy 90 % of the words.",
+      text: () =>
+        "Switch off one induction head. The model must still copy 90 % of the words: see “words copied” below the " +
+        "heads.",
       done: (session) =>
         session.off.length === 1 &&
         headsOf(session, "induction").includes(session.off[0]) &&
         session.copied("after") >= 0.9,
     },
     {
-      text: () => "Switch off all induction heads, and nothing else: it copies 10 % at most.",
+      text: () => "Switch off all induction heads and nothing else. The model copies at most 10 %.",
       done: (session) => {
         const all = headsOf(session, "induction");
         return (
@@ -259,7 +225,8 @@ const redundancy = {
       },
     },
     {
-      text: () => "Find two induction heads that are enough for 95 %: the others off.",
+      text: () =>
+        "Find two induction heads that are enough: with all others off, the model copies at least 95 %.",
       done: (session) => {
         const all = headsOf(session, "induction");
         const kept = all.filter((name) => !session.changedHeads.includes(name));
@@ -273,28 +240,84 @@ const redundancy = {
     },
   ],
   learned: () =>
-    "A head that is not missed alone may still do necessary work that others do too. Importance of heads one by " +
-    "one therefore misleads: to see what a group does, remove the group.",
+    "A head may do necessary work although the model does not miss it, because other heads do the same. To measure " +
+    "the importance of a group, remove the whole group: one head at a time is misleading.",
+};
+
+/** @type {Lesson} */
+const merge = {
+  id: "merge",
+  title: "One head or many",
+  about: () =>
+    "A layer has four heads, and each has its own weights for every word. Merge them into one head with the same " +
+    "matrices: it has only one set of weights. When does that change the output?",
+  text: REPEATED,
+  head: (session) => headsOf(session, "induction")[0],
+  token: 12,
+  gradients: true,
+  terms: ["query, key, value", "W_O", "one head", "gradient"],
+  steps: [
+    {
+      text: (session) => `Merge the heads of layer ${inductionLayer(session)}: tick “one head” above them.`,
+      done: (session) => session.settings[inductionLayer(session)].merged,
+    },
+    {
+      text: () =>
+        "Choose a word, not the first, at which the output of the merged head differs by less than 15 % from that " +
+        "of the four heads. The differences are listed below, and the table shows where each head looks.",
+      done: (session) =>
+        session.settings[inductionLayer(session)].merged &&
+        session.token > 0 &&
+        session.difference(inductionLayer(session)) < 0.15,
+    },
+    {
+      text: () =>
+        "Now choose a word at which it differs by more than 50 %. Compare where the four heads look there.",
+      done: (session) =>
+        session.settings[inductionLayer(session)].merged && session.difference(inductionLayer(session)) > 0.5,
+    },
+    {
+      text: () =>
+        "Separate the heads again (Undo or Reset). The table shows the gradient of W_Q: how strongly training on " +
+        "this text would change each head. Click the name of the head with the largest gradient in “Heads”.",
+      done: (session) => {
+        const layer = inductionLayer(session);
+        if (session.changed || session.layer !== layer) return false;
+        const norms = gradientNorms(session, layer, "before");
+        return norms[session.head] === Math.max(...norms);
+      },
+    },
+  ],
+  learned: () =>
+    "One head and many agree only where all heads have the same weights, with nearly everything on one word or the " +
+    "same on every word. At the first word this is always true: it can only look at itself. Elsewhere one pattern " +
+    "replaces several. The gradients differ, too: the W_Q of a separate head learns from the scores of this head. " +
+    "The merged head has one score for each pair of words; its gradient is a sum over all parts of the vector, and " +
+    "it changes every part of W_Q.",
 };
 
 /** @type {Lesson} */
 const grouped = {
   id: "grouped",
-  title: "Grouped-query",
+  title: "Grouped-query attention",
   about: () =>
-    "To generate text, a model stores keys and values of all earlier words (the KV cache). Heads that share them " +
-    "need less memory. Here heads that share use the mean of their keys and values, without training again.",
+    "While a model writes text, it stores the key and the value of every earlier word: the KV cache. Heads that " +
+    "share keys and values need a smaller cache. Here they share the mean of theirs, and the model is not trained " +
+    "again.",
   text: MARKED,
   head: firstHead,
+  terms: ["query, key, value", "keys/values", "KV cache", "mean loss"],
   steps: [
     {
-      text: () => "Give one layer a single set of keys and values. Watch the cache and the loss.",
+      text: () =>
+        "Give one layer a single set of keys and values: choose 1 in its list “keys/values”. Watch the KV cache and " +
+        "the mean loss below the heads.",
       done: (session) => session.settings.some(({ kvHeads }) => kvHeads === 1) && session.lossGrowth() !== null,
     },
     {
       text: () =>
-        "Which layer can share in pairs (2 sets) at the lowest cost? Try each layer alone, wait for its loss, and " +
-        "end with the best.",
+        "With 2 sets, heads share in pairs. Try this on each layer alone (Reset in between), wait for the loss each " +
+        "time, and end with the layer that raises the loss least.",
       done: (session) => {
         const tries = session.settings.map((_, layer) => ({
           key: keyOf(paired(session, layer)),
@@ -306,7 +329,9 @@ const grouped = {
       },
     },
     {
-      text: () => "Shrink the cache to a quarter, and read what it costs.",
+      text: (session) =>
+        `Shrink the cache to a quarter, ${cacheBytes(intact(session.sizes), session.sizes) / 4} bytes per word, and ` +
+        `read how much the loss rises.`,
       done: (session) =>
         session.cacheBytes <= cacheBytes(intact(session.sizes), session.sizes) / 4 && session.lossGrowth() !== null,
     },
@@ -314,9 +339,9 @@ const grouped = {
   learned: (session) => {
     const growth = session.lossGrowth();
     return (
-      `A quarter of the cache, and the loss grows${growth === null ? "" : ` by ${percent(growth)}`}: heads ` +
-      "with different jobs cannot share keys as they are. Real models are trained with shared keys and values, or " +
-      "trained further after their means are taken."
+      `With a quarter of the cache, the loss is${growth === null ? "" : ` ${percent(growth)}`} higher: heads with ` +
+      "different jobs cannot share the keys that they were trained with. Real models are trained with shared keys " +
+      "and values, or trained further after sharing."
     );
   },
 };
@@ -324,7 +349,8 @@ const grouped = {
 /** @param {number} count @param {number} limit @returns {Step} */
 const budget = (count, limit) => ({
   text: () =>
-    `Switch off ${count === 1 ? "one head" : `${count} heads`}, with a loss at most ${percent(limit)} higher.`,
+    `Switch off ${count === 1 ? "one head" : `${count} heads in all`}. The mean loss may be at most ` +
+    `${percent(limit)} higher.`,
   done: (session) => {
     const growth = session.lossGrowth();
     return session.off.length >= count && onlyChanged(session, session.off) && growth !== null && growth <= limit;
@@ -334,20 +360,21 @@ const budget = (count, limit) => ({
 /** @type {Lesson} */
 const pruning = {
   id: "pruning",
-  title: "Pruning under a budget",
+  title: "Pruning",
   about: (session) =>
-    `Remove heads one by one. The page measures the mean loss over ${session.data.samples.length} sample texts ` +
-    `each time.`,
+    `Remove heads one by one. After each change, the page measures the mean loss over ` +
+    `${session.data.samples.length} sample texts: it is below the heads. Start with heads that do the same as others.`,
   text: MARKED,
   head: firstHead,
+  terms: ["mean loss"],
   steps: [budget(1, 0.02), budget(3, 0.06), budget(5, 0.15)],
   learned: () =>
-    "Heads differ widely in what they are worth, and their costs do not add up: after each removal the order " +
-    "changes. That is why tools measure again, or correct the remaining heads (multihead prune does).",
+    "Some heads cost little and some cost much, and the costs do not add up: after each removal, the order changes. " +
+    "This is why tools measure again after each removal. multihead prune also refits the remaining heads.",
 };
 
-/** @type {Lesson[]} */
-export const LESSONS = [merge, induction, agreement, delimiters, redundancy, grouped, pruning];
+/** The easiest first. @type {Lesson[]} */
+export const LESSONS = [agreement, delimiters, induction, redundancy, merge, grouped, pruning];
 
 /** Text and heads of the start. @param {Session} session @param {Lesson} lesson */
 export function begin(session, lesson) {

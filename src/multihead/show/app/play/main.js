@@ -90,12 +90,19 @@ class Page {
       "section",
       { class: "heads", "aria-label": "heads" },
       el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.reset),
+      el(
+        "p",
+        { class: "dim caption" },
+        "Click a head's name to see where it looks. Untick it to switch it off, or scale its output with the slider. ",
+        help("switch"),
+      ),
       this.switches.box,
       this.switches.kinds,
       this.facts.box,
     );
     byId("main").replaceChildren(
       this.lessons.box,
+      this.lessons.bar,
       this.input.box,
       el("div", { class: "two" }, heads, this.predictions.box),
       this.maps.box,
@@ -114,7 +121,6 @@ class Page {
       Array.from({ length: heads }, (_, head) => ({
         name: nameOf(layer, head),
         kind: session.card.kinds[nameOf(layer, head)],
-        label: session.card.labels[nameOf(layer, head)],
         meaning: kindMeaning(session.card, nameOf(layer, head)),
       })),
     );

@@ -12,7 +12,6 @@ import { Tokenizer } from "./tokenizer.js";
  *
  * @typedef {object} Card the jobs of heads, from the model card
  * @property {Record<string, string>} kinds head → kind
- * @property {Record<string, string>} labels head → what its kind is called
  * @property {Record<string, string>} meanings head → what a head of its kind does, unless that is a share
  * @property {Record<string, string[]>} heads kind → heads
  * @property {string} agreement the head that looks from the verb to its subject

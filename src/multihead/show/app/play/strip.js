@@ -17,7 +17,9 @@ import { shade, signedRamp, themeColor, weightRamp } from "../palettes.js";
  * @property {number[]} [breaks] a gap is drawn before these cells
  */
 
+// Pixels where the type has its usual size.
 const HEIGHT = 20;
+const TOUCHED = 28; // the height where a finger points
 const LARGEST_CELL = 26;
 
 /** @typedef {(vector: Vector, index: number, strip: Strip) => void} Inspect */
@@ -32,6 +34,8 @@ export class Strip {
     this.vector = null;
     this.cursor = 0;
     this.width = 0;
+    this.height = HEIGHT;
+    this.type = 1;
     this.caption = el("span", {});
     this.shape = el("small", { class: "shape" });
     this.canvas = el("canvas", { class: "cells", tabindex: "0", role: "slider", "aria-valuemin": 0 });
@@ -61,13 +65,19 @@ export class Strip {
     this.canvas.setAttribute("aria-valuetext", `${cellName(vector, cursor)}: ${formatNumber(vector.values[cursor])}`);
   }
 
-  /** @param {number} width of the room, read once for all strips */
-  draw(width) {
+  /**
+   * @param {number} width of the room, read once for all strips
+   * @param {number} [type] scale of the type
+   */
+  draw(width, type = this.type) {
     const { vector } = this;
     if (!vector || width < 1) return;
+    this.type = type;
     const count = vector.values.length;
-    this.width = Math.min(width, LARGEST_CELL * count);
-    const context = sizeCanvas(this.canvas, this.width, HEIGHT);
+    this.width = Math.min(width, type * LARGEST_CELL * count);
+    this.height = type * (matchMedia("(pointer: coarse)").matches ? TOUCHED : HEIGHT);
+    const { height } = this;
+    const context = sizeCanvas(this.canvas, this.width, height);
     const cell = this.width / count;
     const top = Math.max(1e-9, ...Array.from(vector.values, Math.abs));
     for (let i = 0; i < count; i += 1) {
@@ -75,10 +85,10 @@ export class Strip {
       context.fillStyle = vector.positive
         ? shade(weightRamp(), Math.sqrt(Math.max(0, x)))
         : shade(signedRamp(), 0.5 + x / top / 2);
-      context.fillRect(i * cell, 0, cell - (cell > 5 ? 1 : 0), HEIGHT);
+      context.fillRect(i * cell, 0, cell - (cell > 5 ? 1 : 0), height);
     }
     context.fillStyle = themeColor("--ink");
-    for (const index of vector.breaks ?? []) context.fillRect(index * cell - 1, 0, 1.5, HEIGHT);
+    for (const index of vector.breaks ?? []) context.fillRect(index * cell - 1, 0, 1.5, height);
     if (document.activeElement === this.canvas || this.marked) this.outline();
   }
 
@@ -89,7 +99,7 @@ export class Strip {
     const cell = this.width / (this.vector?.values.length ?? 1);
     context.strokeStyle = themeColor("--mark");
     context.lineWidth = 2;
-    context.strokeRect(this.cursor * cell + 1, 1, Math.max(2, cell - 2), HEIGHT - 2);
+    context.strokeRect(this.cursor * cell + 1, 1, Math.max(2, cell - 2), this.height - 2);
   }
 
   /** @param {PointerEvent} event */

@@ -15,8 +15,7 @@ import { kvChoices } from "./settings.js";
  * @property {string} name
  * @property {string} [shown] the name without the part that the title of its layer has
  * @property {string} [kind]
- * @property {string} [label] what the kind is called
- * @property {string} [group] the kind in the legend, where the label also has a value; default: the label
+ * @property {string} [label] what is written below the name; default: the kind
  * @property {string} [meaning] what a head of the kind does
  *
  * @typedef {object} Handlers a switch that the caller does not have is not drawn
@@ -164,14 +163,11 @@ export class HeadSwitches {
 function kindLegend(heads) {
   /** @type {Map<string, GridHead>} */
   const first = new Map();
-  for (const head of heads) {
-    const name = head.group ?? head.label;
-    if (name && !first.has(name)) first.set(name, head);
-  }
-  const keys = [...first].map(([name, { kind, meaning }]) => {
+  for (const head of heads) if (head.kind && !first.has(head.kind)) first.set(head.kind, head);
+  const keys = [...first].map(([kind, { meaning }]) => {
     const dot = el("span", { class: "dot" });
-    if (kind) dot.style.backgroundColor = kindColor(kind);
-    return el("span", { class: "kindkey" }, dot, name, " ", help(name, meaning));
+    dot.style.backgroundColor = kindColor(kind);
+    return el("span", { class: "kindkey" }, dot, kind, " ", help(kind, meaning));
   });
   const title = el("span", { class: "dim" }, "Kinds ", help("kind"));
   return keys.length ? el("p", { class: "kindkeys" }, title, ...keys) : null;
