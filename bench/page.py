@@ -82,7 +82,7 @@ def row(work: str, contestant: str, seen: list[float], unit: str) -> Row:
 
 def text_of(tokenizer: Any) -> str:
     """406 tokens of the sample that comes with the package, [CLS] and [SEP] among them."""
-    from multihead.corpus.read import sample
+    from multihead.corpus.read_texts import sample
 
     ids = tokenizer(" ".join(sample()), add_special_tokens=False)["input_ids"]
     assert len(ids) > TOKENS, "the sample is too short"

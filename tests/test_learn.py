@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.cli import parser
+from multihead.cli.parser import parser
 from test_readme import PAGES as DOCS
 
 ROOT = Path(__file__).parents[1]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench_results import assert_quoted, assert_rounded, results, section, tables, value
-from multihead.cli import parser
+from multihead.cli.parser import parser
 
 ROOT = Path(__file__).parents[1]
 PAGES = [

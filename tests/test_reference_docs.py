@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import multihead
-from multihead.cli import COMMANDS
+from multihead.cli.parser import COMMANDS
 from multihead.measures.cost.known_models import known_models
 
 ROOT = Path(__file__).parents[1]

@@ -19,7 +19,7 @@ import torch
 import learn_figures
 import multihead as mh
 from multihead._base.charts import LINE_COLOURS as COLOURS
-from multihead.corpus.read import sample
+from multihead.corpus.read_texts import sample
 from multihead.show.figure.style import COLUMN, PAGE, sheet
 from multihead.show.tokens import Words
 from multihead.sources.pretrained import Pretrained

@@ -17,7 +17,8 @@ import torch
 
 from cli.conftest import Said
 from multihead._base.estimate import duration, size
-from multihead.cli import COMMANDS, main, parser
+from multihead.cli import main
+from multihead.cli.parser import COMMANDS, parser
 from multihead.errors import MultiheadError
 from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable

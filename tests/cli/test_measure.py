@@ -14,7 +14,7 @@ import torch
 
 from cli.conftest import DOCUMENTS, Folders, Said
 from multihead.corpus.documents import Documents
-from multihead.corpus.read import _documents, sample
+from multihead.corpus.read_texts import _documents, sample
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]

@@ -20,7 +20,7 @@ from multihead.cli.prune import PruneOptions
 from multihead.cli.prune_and_group import FitOptions
 from multihead.cli.theory import StatementOptions
 from multihead.corpus.documents import Corpus
-from multihead.corpus.read import read_documents
+from multihead.corpus.read_texts import read_documents
 from multihead.edit.check.curve import curve
 from multihead.errors import MultiheadError
 

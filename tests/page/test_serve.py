@@ -17,8 +17,8 @@ from multihead.errors import SizeError
 from multihead.show import map_store
 from multihead.show.encode import NEAR
 from multihead.show.map_store import MapStore
+from multihead.show.map_tiles import HeadMap, Part, Stopped
 from multihead.show.server import MAX_TEXT_BYTES, PAIRS, Server, redirect_file
-from multihead.show.tiles import HeadMap, Part, Stopped
 from page.conftest import TEXT, Open, Page, maps_of
 from page.served import Served, serve
 

@@ -18,11 +18,11 @@ from multihead.model.capture import capture
 from multihead.show import switches as switches_module
 from multihead.show.encode import NEAR, map_from_text
 from multihead.show.map_store import MapStore
+from multihead.show.map_tiles import Stopped
 from multihead.show.serve import serve as make_server
 from multihead.show.server import MAX_SWITCHES_BYTES
 from multihead.show.switch_request import SwitchRequest
 from multihead.show.switches import Switches
-from multihead.show.tiles import Stopped
 from page.conftest import TEXT, Open
 from page.served import Served, serve
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from docstring import item
 
-from multihead.cli import COMMANDS, parser
+from multihead.cli.parser import COMMANDS, parser
 
 HEAD = """\
 <!-- From the parsers in src/multihead/cli. Edit them there, then run `make reference`. -->

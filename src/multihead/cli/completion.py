@@ -67,7 +67,7 @@ def run(options: CompletionOptions) -> int:
 
 def _following(line: Sequence[str]) -> Mapping[str, str]:
     """The words that may follow a command line, without the name of the program, and their help."""
-    from multihead.cli import COMMANDS, command_parser
+    from multihead.cli.parser import COMMANDS, command_parser
 
     if not line:
         return COMMANDS

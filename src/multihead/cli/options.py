@@ -186,7 +186,7 @@ FILES = "a .txt or .jsonl file, or a folder; may be repeated"
 
 @dataclass(frozen=True, kw_only=True)
 class FileOptions(Options):
-    """Of `multihead.corpus.read.read_documents`: how it is read."""
+    """Of `multihead.corpus.read_texts.read_documents`: how it is read."""
 
     ids: str | None = option(None, "token ids instead of text: JSON, a list of lists of numbers", metavar="FILE")
     column: str = option("text", "where .jsonl and .parquet files have their text", metavar="NAME")
@@ -207,7 +207,7 @@ class FileOptions(Options):
         counts: Mapping[str, Any] | None = None,
     ) -> Documents:
         """The documents that the options name, for a model."""
-        from multihead.corpus.read import read_documents
+        from multihead.corpus.read_texts import read_documents
 
         if loaded.tokenizer is None and self.ids is None:
             raise MultiheadError(
@@ -240,7 +240,7 @@ class BatchOptions(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class TextOptions(FileOptions, BatchOptions, title=f"what the model reads ({SAMPLE})"):
-    """Of `multihead.corpus.read.read_documents`: what is read."""
+    """Of `multihead.corpus.read_texts.read_documents`: what is read."""
 
     text: tuple[str, ...] = option(
         (), "a text: a file, - for stdin, or the words themselves; may be repeated", metavar="FILE|-|TEXT"

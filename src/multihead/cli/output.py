@@ -30,6 +30,11 @@ def note(text: str) -> None:
     sys.stderr.flush()
 
 
+def print_error(text: str) -> None:
+    """The one line of an error on stderr."""
+    sys.stderr.write(f"multihead: {text}\n")
+
+
 def write(text: str) -> None:
     """Text on stdout."""
     sys.stdout.write(text if text.endswith("\n") else f"{text}\n")

@@ -90,7 +90,7 @@ class Reading:
     def of(options: PageOptions) -> Reading:
         """Read texts, load the model, and open its documents, in this order: the cheap checks first."""
         from multihead.corpus.language import LOOKED_AT, check_language
-        from multihead.corpus.read import read_text
+        from multihead.corpus.read_texts import read_text
 
         source = options.model or default_source(options.say)
         shown = [read_text(name) for name in options.text]

@@ -129,7 +129,7 @@ def _is_table(name: str, head: str | None) -> bool:
 def _show_map(options: ShowOptions) -> int:
     """Draw the attention map of one head, for `multihead show MODEL HEAD`."""
     from multihead.corpus.batches import default_max_tokens
-    from multihead.corpus.read import read_text
+    from multihead.corpus.read_texts import read_text
     from multihead.show.terminal_head_map import TerminalHeadMap
 
     if options.head is None:

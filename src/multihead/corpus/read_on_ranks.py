@@ -4,7 +4,7 @@
 >>> from functools import partial
 >>> from pathlib import Path
 >>> from multihead.corpus.ranks import Ranks
->>> from multihead.corpus.read import read_documents
+>>> from multihead.corpus.read_texts import read_documents
 >>> from multihead.corpus.read_on_ranks import read_once
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     read_once(Ranks.alone(), partial(read_documents, object()), Path(folder), text=["two words"]).count

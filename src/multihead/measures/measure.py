@@ -70,7 +70,7 @@ def measure(
     Args:
         data: texts (with a `tokenizer`), lists of token ids, or batches: mappings with the arguments of the model's
             forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
-            `multihead.corpus.read.read_documents` reads files.
+            `multihead.corpus.read_texts.read_documents` reads files.
         tokenizer: of the model, to read texts; the statistics count its special tokens apart.
         parts: "statistics" (always), "kinds", "importance", "similarity".
         importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".

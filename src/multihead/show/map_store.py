@@ -31,6 +31,7 @@ from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key, Sites
 from multihead.show.map_or_qk import StoredMap, head_norms
+from multihead.show.map_tiles import HeadMap
 from multihead.show.text_maps import (
     ShownLayer,
     ShownText,
@@ -41,7 +42,6 @@ from multihead.show.text_maps import (
     title,
     windows_of,
 )
-from multihead.show.tiles import HeadMap
 from multihead.show.tokens import Words
 
 CACHE_BYTES = 512_000_000

@@ -49,10 +49,10 @@ from torch import Tensor
 
 from multihead.errors import MultiheadError
 from multihead.show.map_store import MapStore
+from multihead.show.map_tiles import HeadMap, Part, Stopped
 from multihead.show.report import Report
 from multihead.show.switch_request import SwitchRequest, TextRequest
 from multihead.show.switches import Switches
-from multihead.show.tiles import HeadMap, Part, Stopped
 
 HOST = "127.0.0.1"
 MAX_TEXT_BYTES = 4_000_000

@@ -42,10 +42,10 @@ from multihead.model.pooling import pooling_of
 from multihead.model.sites import Site, Sites
 from multihead.show.encode import map_text
 from multihead.show.map_store import MapStore
+from multihead.show.map_tiles import HeadMap, Stopped
 from multihead.show.output_reading import OutputReading, complete_inputs, relative_change
 from multihead.show.switch_request import SwitchRequest, find_head
 from multihead.show.text_maps import TextWindow, windows_of
-from multihead.show.tiles import HeadMap, Stopped
 from multihead.show.tokens import Words, show_control_chars
 
 MOST_TOKENS = 1024

@@ -13,7 +13,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
 from multihead.corpus.documents import Documents
-from multihead.corpus.read import read_documents
+from multihead.corpus.read_texts import read_documents
 from multihead.corpus.run import BatchRunner
 from multihead.corpus.stopping import Interrupted
 from multihead.errors import MultiheadError

@@ -81,14 +81,14 @@ def sizes_without_weights(model: nn.Module) -> tuple[Spec, ...]:
         return (latent_spec(config),)
     modules = AttentionModules.of(model).innermost
     names = StackNames([path for path, _ in model.named_modules()], modules)
-    specs = [_spec(model, path, module, names) for path, module in modules.items()]
+    specs = [_attention_spec(model, path, module, names) for path, module in modules.items()]
     repeats = (
         config.num_hidden_layers // len(specs) if hasattr(config, "num_hidden_groups") else 1
     )  # ALBERT's layers
     return merge_equal(specs * repeats, [i < len(specs) for i in range(len(specs) * repeats)])
 
 
-def _spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> Spec:
+def _attention_spec(model: nn.Module, path: str, module: nn.Module, names: StackNames) -> Spec:
     """The sizes of one attention, from its module and the config."""
     config: Any = getattr(model, "config", None)
     cross = is_named_cross(path)

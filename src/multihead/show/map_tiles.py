@@ -1,7 +1,7 @@
 """Parts of one head's map, from q and k, some rows at a time: memory is linear in tokens.
 
 >>> import torch, multihead as mh
->>> from multihead.show.tiles import HeadMap, Part
+>>> from multihead.show.map_tiles import HeadMap, Part
 >>> model = torch.nn.TransformerEncoder(torch.nn.TransformerEncoderLayer(12, 3, batch_first=True), 1).eval()
 >>> with torch.no_grad(), mh.capture(model, statistics=None, keep="qk") as heads:
 ...     _ = model(torch.randn(1, 7, 12))

@@ -1,6 +1,6 @@
 """Documents from files, folders, stdin, token ids, or the sample that comes with the package.
 
->>> from multihead.corpus.read import read_documents
+>>> from multihead.corpus.read_texts import read_documents
 >>> read_documents(text=["The cat sat on the mat."]).count, read_documents(limit=3).count
 (1, 3)
 """

@@ -1,0 +1,115 @@
+"""The arguments of all commands, and errors for those that are misspelt."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
+from importlib import import_module
+from typing import Any, NoReturn
+
+from multihead import __version__
+from multihead.cli.output import print_error
+
+COMMANDS = {
+    "report": "write one page that shows what every head does",
+    "serve": "show the page from a local server: long texts, and texts that you type",
+    "play": "write a page with a small transformer in it, whose heads you switch",
+    "measure": "write a table of what every head does and how important it is",
+    "show": "print a table, or the attention map of one head",
+    "compare": "compare two tables; a gate for CI",
+    "theory": "test the statements of the theory on a model",
+    "cost": "count parameters, FLOPs and bytes of attention",
+    "prune": "remove heads, refit the rest, save a smaller model",
+    "group": "share keys and values among heads, for a smaller KV cache",
+    "check": "compare a model with its cut copy: sizes, quality, speed; a gate for CI",
+    "curve": "draw quality against the number of heads kept, for several methods",
+    "completion": "print a completion script for bash, zsh or fish",
+}
+"""Each command and its line of help."""
+
+FAILURE = 2
+"""The exit code of a command that failed."""
+
+_EPILOG = """examples:
+  multihead report                       # one page about every head of a small model
+  multihead measure minilm -o run
+  multihead show run --sort previous --top 10
+  multihead compare before after --fail-if 'entropy>0.1'
+  multihead prune minilm --keep 0.5 --calibration text.txt -o smaller/
+  multihead check minilm smaller/ --held-out held_out.txt
+
+MODEL is a folder saved by transformers or multihead, minilm, embedded (a model inside this package), a name on the
+hub (org/name), or module:function, a function that returns a model and a tokenizer.
+Data goes to stdout, everything else to stderr.
+Exit codes: 0 success, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 prints tracebacks."""
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser without abbreviations, whose errors are one line and suggest the option that was meant."""
+
+    def __init__(self, **options: object) -> None:
+        options = {"formatter_class": argparse.RawDescriptionHelpFormatter, "allow_abbrev": False, **options}
+        super().__init__(**options)  # pyright: ignore[reportArgumentType]
+
+    @property
+    def flags(self) -> list[str]:
+        """Every option, as --batch-size."""
+        return list(self._option_string_actions)
+
+    def error(self, message: str) -> NoReturn:
+        """End with one line and where to read more, instead of the usage of all options."""
+        print_error(f"{message}\n\nhint: see {self.prog} --help")
+        sys.exit(FAILURE)
+
+    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
+        """End with the options that were not recognised."""
+        first = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
+        self.error(f"unrecognized arguments: {' '.join(words)}{_did_you_mean(first, self.flags)}")
+
+
+def parser(command: str | None = None) -> Parser:
+    """The arguments of `command`, with the others by name only."""
+    top = Parser(
+        prog="multihead",
+        description="See, measure, compare and prune the attention heads of a model.",
+        epilog=_EPILOG,
+    )
+    top.add_argument("--version", action="version", version=f"multihead {__version__}")
+    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    for name, line in COMMANDS.items():
+        if name == command:
+            module: Any = import_module(f"multihead.cli.{name}")
+            described = {"description": module.OPTIONS.__doc__, "epilog": module.EXAMPLES}
+            module.OPTIONS.add(commands.add_parser(name, help=line, **described))
+        else:
+            commands.add_parser(name, help=line)
+    return top
+
+
+def command_parser(command: str, top: Parser | None = None) -> Parser:
+    """The parser of one command, within `top`."""
+    actions = (top or parser(command))._actions
+    subparsers: Any = next(a for a in actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore[reportPrivateUsage]
+    return subparsers.choices[command]
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """The parsed command line; misspelt commands and options end the process with a suggestion."""
+    command = next((word for word in argv if not word.startswith("-")), None)
+    top = parser(command)
+    if command is None and (unknown := [word for word in argv if word not in top.flags]):
+        top.refuse_unknown(unknown)
+    if command is not None and command not in COMMANDS:
+        top.error(f"unknown command {command!r}{_did_you_mean(command, COMMANDS)}")
+    args, unknown = top.parse_known_args(argv, argparse.Namespace(words=list(argv)))
+    if unknown:
+        command_parser(args.command, top).refuse_unknown(unknown)
+    return args
+
+
+def _did_you_mean(word: str, known: Iterable[str]) -> str:
+    by_name = {name.lstrip("-"): name for name in known}  # the dashes would make all options similar
+    close = get_close_matches(word.lstrip("-"), by_name, n=2, cutoff=0.7)
+    return f"; did you mean {' or '.join(by_name[name] for name in close)}?" if close else ""
