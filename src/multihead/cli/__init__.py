@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 from multihead.cli.output import print_error
 from multihead.cli.parser import COMMANDS, FAILURE, command_parser, parse
