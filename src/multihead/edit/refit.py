@@ -30,13 +30,13 @@ from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original
 from multihead.edit.residual_block import Block, Layout, Rows, Tap, Writer
+from multihead.edit.surgery.install import InstalledHeads
 from multihead.edit.value_refit import ValueMap
 from multihead.errors import MultiheadError
 from multihead.model.activation_cache import SPARE
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.head_weights import HeadWeights
 from multihead.model.run_by_blocks import BlockRun
 from multihead.model.statistics.second_moments import Crossed
 
@@ -101,7 +101,7 @@ class BlockRefit:
         block: Block,
         calibration: Calibration,
         *,
-        heads: HeadWeights | None = None,
+        heads: InstalledHeads | None = None,
         spliced: bool = False,
         to_all: bool = True,
         progress: Progress | None = None,
@@ -152,7 +152,7 @@ class BlockRefit:
     def _fit_values(self, writer: Writer) -> Fit | None:
         """The fit of W_V and W_O, if the layer has lost heads and the writer is its W_O."""
         layer = self.block.layer
-        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads):
+        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads.weights):
             return None
         map = ValueMap(self.student, writer, layer, self.heads)
         if not map.explains(self.run, self.calibration.example()):

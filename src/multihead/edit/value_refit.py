@@ -31,7 +31,7 @@ from multihead.edit.block_reader import Seen
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import RIDGES, NormalEquations
 from multihead.edit.residual_block import Layout, Rows, Writer
-from multihead.edit.surgery.install import install
+from multihead.edit.surgery.install import InstalledHeads
 from multihead.errors import MultiheadError
 from multihead.layer import attend
 from multihead.layer._problem import autocast_disabled
@@ -180,10 +180,11 @@ def _values(gram: Tensor, right: Tensor, o: Tensor, v: Tensor) -> Tensor:
 class ValueMap(LinearMap):
     """W_V and W_O of a layer, and the bias of W_O."""
 
-    def __init__(self, model: nn.Module, writer: Writer, layer: LayerAnatomy, heads: HeadWeights) -> None:
-        """`layer`: of the original; `heads`: those that the model has in this layer."""
+    def __init__(self, model: nn.Module, writer: Writer, layer: LayerAnatomy, installed: InstalledHeads) -> None:
+        """`layer`: of the original; `installed`: the heads that the model has in this layer."""
         super().__init__(model, writer)
-        self.model, self.layer, self.heads = model, layer, heads
+        self.model, self.layer, self.installed = model, layer, installed
+        self.heads = heads = installed.weights
         self.listener = self._listen
         own, lost = _with_bias(heads), _lost_directions(layer, heads)
         self.basis = torch.stack([torch.linalg.qr(torch.cat([v, lost]).T).Q.T for v in own])
@@ -250,11 +251,8 @@ class ValueMap(LinearMap):
         if old.b_v is not None:
             v, b_v = v[..., :-1], v[..., -1].to(old.b_v)
         b_o = None if old.b_o is None else old.b_o + change[-1].to(old.b_o)
-        self._install(replace(old, v=v.to(old.v), b_v=b_v, o=maps.o.to(old.o), b_o=b_o))
-        return lambda: self._install(old)
-
-    def _install(self, heads: HeadWeights) -> None:
-        install(self.model, self.layer, heads)
+        self.installed.write(replace(old, v=v.to(old.v), b_v=b_v, o=maps.o.to(old.o), b_o=b_o))
+        return lambda: self.installed.write(old)
 
 
 def _with_bias(heads: HeadWeights) -> Float64[Tensor, "kv value_dim width"]:
