@@ -243,7 +243,7 @@ class Calibration:
     def covariance(self) -> dict[str, Square]:
         """Cov(z) of the heads' outputs on the calibration text, by the names of the weight sets."""
         return head_covariance(
-            self.model, self.weight_sets, self.fit(), beside=[self.originals], progress=self.progress
+            self.model, self.weight_sets, self.fit(), together=[self.originals], progress=self.progress
         )
 
     @cached_property

@@ -5,15 +5,15 @@ to a number of bytes, for the cut; the others take another run of the original, 
 
 >>> import torch, multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel
->>> from multihead.corpus.documents import Corpus
->>> from multihead.corpus.run import run
+>>> from multihead.corpus.accumulator import Batch
+>>> from multihead.corpus.run import BatchRunner
 >>> from multihead.edit.original_stream import Originals
 >>> from multihead.edit.residual_writers import find_blocks
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=3, n_embd=12, vocab_size=50)).eval()
 >>> batch = {"input_ids": torch.randint(50, (2, 7))}
 >>> (block,) = find_blocks(model, list(mh.anatomy(model)), batch)
 >>> originals = Originals(model, [block], limit=10_000)
->>> _ = run(model, Corpus(model, [batch]), [originals])
+>>> BatchRunner(model, [originals]).run(Batch(batch))
 >>> {name: tuple(rows.shape) for name, rows in originals.get(block, batch).streams.items()}
 {'transformer.h.0.attn.c_proj.weight': (14, 12), 'transformer.h.0.mlp.c_proj.weight': (14, 12)}
 """
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.edit.block_reader import BlockReader, Seen
 from multihead.edit.residual_block import Block, Layout, Rows, Tap
 from multihead.model.activation_cache import ActivationCache
@@ -116,14 +116,3 @@ class Originals(Accumulator):
     def _key(self, batch: Inputs) -> Hashable:
         """All blocks of a batch are kept, or none: a run from the middle would need the states in front of it."""
         return tuple((n, id(x)) for n, x in plain_inputs(self.model, batch).items() if isinstance(x, Tensor))
-
-    # Nothing is summed: parts of a corpus add to the same cache.
-
-    def state(self) -> State:
-        return {}
-
-    def load(self, state: State) -> None:
-        """Nothing to do: the streams are not part of a saved state."""
-
-    def merge(self, later: Originals) -> None:
-        """Nothing to do: the streams are not part of a saved state."""

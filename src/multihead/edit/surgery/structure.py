@@ -81,7 +81,7 @@ class Attention:
     def _chosen(self, what: str, origin: Sequence[int], count: int) -> Chosen:
         """The chosen heads of the structure; `origin` are their indices in the model now."""
         cut_heads: CutHeads | None = getattr(self.module, CUT, None)
-        uncut = {"heads": list(range(count)), "of": count}
+        uncut: dict[str, Any] = {"heads": list(range(count)), "of": count}
         before = uncut if cut_heads is None else cut_heads[what]
         return Chosen(list(origin), count, before["heads"], before["of"])
 
