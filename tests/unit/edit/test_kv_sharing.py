@@ -402,7 +402,7 @@ def test_errors_say_both_values() -> None:
         cluster(layer, own, found, 7)
     with pytest.raises(SizeError, match=r"kv groups \(\(0, 1\),\) must hold the heads \(0, 1, 2, 3, 4, 5\)"):
         share_kv(own, ((0, 1),), found)
-    with pytest.raises(MultiheadError, match="L0 .* did not attend to anything"):
+    with pytest.raises(MultiheadError, match=r"L0 .* did not attend to anything"):
         moments_of(model, layer, [])
     with pytest.raises(MultiheadError, match=r"L0 \(elsewhere\) did not attend"):
         moments_of(model, replace(layer, site=replace(layer.site, path="elsewhere")), text(2))

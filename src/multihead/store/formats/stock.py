@@ -23,10 +23,10 @@ from multihead.model.anatomy import anatomy
 from multihead.model.families import STAND_INS
 from multihead.model.layer_anatomy import Anatomy
 from multihead.store.example_outputs import difference, example_outputs
+from multihead.store.formats.custom import verify_reload
 from multihead.store.replay import Shapes, rebuild
 from multihead.store.skeleton import TRANSFORMERS, import_transformers
 from multihead.store.snapshot import Snapshot, attention_of
-from multihead.store.verify import verify_reload
 
 _NAMES = {"num_key_value_heads": ("num_key_value_heads", "num_kv_heads")}
 
