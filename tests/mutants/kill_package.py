@@ -23,6 +23,7 @@ from multihead.corpus.merge_tree import Tree
 from multihead.corpus.run import run
 from multihead.corpus.state import DamagedError, pack, unpack
 from multihead.edit.calibration import Calibration
+from multihead.edit.fitted_map import LinearMap
 from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.edit.refit import BlockRefit
@@ -190,8 +191,8 @@ def refitting() -> None:
         run = text.block_run(model, small)
         run.advance("layers.1")
         refit = BlockRefit(run, text.blocks[1], text)
-        writer = text.blocks[1].writers[0]
-        ((ridge, found),) = (refit.normal_equations(writer) + refit.measure(writer).sums).solutions([0.1])
+        map = LinearMap(small, text.blocks[1].writers[0])
+        ((ridge, found),) = (refit.normal_equations(map) + refit.measure(map)[0]).solutions([0.1])
         x = torch.cat([b["x"] for b in given])
         with mh.capture(small, keep="outputs") as heads:
             got = small(x)

@@ -513,8 +513,8 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "refit on uncut inputs": Mutant(
         "edit/refit.py",
-        "with BlockReader(self.student, [writer]) as reader",
-        "with BlockReader(self.original, [writer]) as reader",
+        "reader = BlockReader(self.student, [map.writer], taps)",
+        "reader = BlockReader(self.original, [map.writer], taps)",
         ("refitting",),
     ),
     "ridge dropped": Mutant(

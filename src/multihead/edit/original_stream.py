@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.edit.block_reader import BlockReader, Seen
-from multihead.edit.residual_block import Block, Layout, Rows, Tap
+from multihead.edit.residual_block import Block, Rows, Tap, TokenLayout
 from multihead.model.activation_cache import ActivationCache
 from multihead.model.call import Call
 from multihead.model.compiled import inner
@@ -41,13 +41,13 @@ from multihead.model.fingerprint import fingerprint
 class Original:
     """What a block of the original computes on one batch: its tokens, and the real rows of the stream."""
 
-    layout: Layout
+    layout: TokenLayout
     streams: dict[str, Rows]
-    """by parameter: s behind the map, or o where there is no residual sum"""
+    """by parameter: s behind the map, or o where no residual sum was found"""
     output: Rows | None
 
     @staticmethod
-    def of(block: Block, layout: Layout, seen: Seen) -> Original:
+    def of(block: Block, layout: TokenLayout, seen: Seen) -> Original:
         """The original's residual stream behind the writers of a block."""
         rows: dict[tuple[Tap, bool], Rows] = {}
 
@@ -81,7 +81,7 @@ class Originals(Accumulator):
         super().__init__()
         self.model, self.blocks, self.fingerprint = inner(model), blocks, fingerprint(model)
         self.cache = ActivationCache(limit)
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, TokenLayout] = {}
         writers, outputs = [w for b in blocks for w in b.writers], [b.output for b in blocks]
         self._reader = BlockReader(model, writers, outputs, to_the_end=True)
 
@@ -92,7 +92,7 @@ class Originals(Accumulator):
             yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        self._layouts[call.path] = Layout.of(call, out)
+        self._layouts[call.path] = TokenLayout.of(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         """Keep the original's streams of this batch."""

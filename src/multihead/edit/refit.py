@@ -29,7 +29,7 @@ from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original
-from multihead.edit.residual_block import Block, Layout, Rows, Tap, Writer
+from multihead.edit.residual_block import Block, Rows, Tap, TokenLayout, Writer
 from multihead.edit.surgery.install import InstalledHeads
 from multihead.edit.value_refit import ValueMap
 from multihead.errors import MultiheadError
@@ -61,9 +61,9 @@ class Fit:
     distance_before: float = 0.0
     """the distance at the end of the block, measured on the model before the fit"""
     distance_after: float | None = None
-    """measured with the solution that has not seen the held-out tokens; None: there was none"""
+    """measured with the solution that has not seen the held-out tokens; None if there was none"""
     distance_written: float | None = None
-    """measured with the weights that stay in the model; None: those before the fit"""
+    """measured with the weights that stay in the model; None if those before the fit stay"""
 
     @property
     def kept(self) -> bool:
@@ -273,7 +273,7 @@ class BlockRefit:
         sums.add(rows, missing, sum_of_squares(theirs))
 
     def _stream(self, map: LinearMap, seen: Seen, original: Original) -> Rows:
-        """s behind the map to refit in the cut model, or its output where there is no residual sum."""
+        """s behind the map to refit in the cut model, or its output where no residual sum was found."""
         if map.writer.tap is not None:
             return original.layout.rows(seen.taps[map.writer.tap], map.writer.tap_token_first)
         return map.output(seen, original.layout, original.streams[map.writer.parameter])
@@ -281,8 +281,7 @@ class BlockRefit:
     # ---- the original -------------------------------------------------------------------------
 
     def _original(self, batch: Inputs) -> Original:
-        kept = self._kept(batch)
-        return self.run_original([batch])[0] if kept is None else kept
+        return self._kept(batch) or self.run_original([batch])[0]
 
     def _kept(self, batch: Inputs) -> Original | None:
         original = self.calibration.originals.get(self.block, batch)
@@ -290,13 +289,13 @@ class BlockRefit:
 
     def run_original(self, batches: Sequence[Inputs]) -> list[Original]:
         """Run the original's block, and keep what the refits read as far as there is room."""
-        layouts: list[Layout] = []
+        layouts: list[TokenLayout] = []
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             """Read the order of rows in the original's block."""
             heads = compute()
             if call.path == self.block.layer.path:
-                layouts.append(Layout.of(call, heads))
+                layouts.append(TokenLayout.of(call, heads))
             return heads
 
         originals: list[Original] = []

@@ -105,11 +105,11 @@ class Manifest:
 
     def other_versions(self) -> str:
         """The packages whose version differs from the manifest's, for messages."""
-        here = package_versions()
+        current = package_versions()
         return ", ".join(
-            f"saved with {name} {saved}, this is {here[name]}"
+            f"saved with {name} {saved}, this is {current[name]}"
             for name, saved in self.versions.items()
-            if name in here and here[name] != saved
+            if name in current and current[name] != saved
         )
 
 

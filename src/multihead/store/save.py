@@ -50,7 +50,7 @@ class Saved:
     reason: str
     """why stock transformers loads it, or why not"""
     verified: str
-    """what was compared after reloading: tensors and outputs; only tensors if the model cannot be rebuilt or run"""
+    """the part compared after reloading: tensors and outputs; only tensors if the model cannot be rebuilt or run"""
 
     def __str__(self) -> str:
         return f"{self.folder}: {self.reason} (reloaded: same {self.verified})"

@@ -41,7 +41,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun
 from multihead.corpus.data_parallel import shard
 from multihead.corpus.run import BatchRunner, Runner
-from multihead.edit.kv_sharing.coordinates import Coordinates, leading_count
+from multihead.edit.kv_sharing.coordinates import PrincipalCoordinates, leading_count
 from multihead.edit.kv_sharing.key_path import KeyPath, find_key_path
 from multihead.errors import MultiheadError
 from multihead.layer import Problem, weights_of
@@ -88,8 +88,8 @@ class Moments:
     attended_key_moment: HeadMoment
     key_context_moment: HeadMoment
     """the context moment of the input of W_K: the same unless keys and values read different tensors"""
-    key_coordinates: Coordinates
-    value_coordinates: Coordinates
+    key_coordinates: PrincipalCoordinates
+    value_coordinates: PrincipalCoordinates
     key_path: KeyPath
     shift_free: bool
     """a number added to all scores of a query changes nothing: no sinks, no softcap"""
@@ -141,7 +141,9 @@ def moments_of(
     widths = layer.W_K[0].shape[1], layer.W_V[0].shape[1]
     leading = tuple(leading_count(layer.num_heads, width) for width in widths)
 
-    def summed(*, inputs: bool, coordinates: tuple[Coordinates, Coordinates] | None) -> MomentSums:
+    def summed(
+        *, inputs: bool, coordinates: tuple[PrincipalCoordinates, PrincipalCoordinates] | None
+    ) -> MomentSums:
         moments = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
         runner = BatchRunner(model, [moments], run)
         for batch in mine:
@@ -155,13 +157,13 @@ def moments_of(
         return moments.sums
 
     if leading == widths:
-        coordinates = Coordinates.identity(widths[0]), Coordinates.identity(widths[1])
+        coordinates = PrincipalCoordinates.identity(widths[0]), PrincipalCoordinates.identity(widths[1])
         sums = summed(inputs=True, coordinates=coordinates)
     else:
         sums = summed(inputs=True, coordinates=None)
-        of_keys = of_values = Coordinates.principal(sums.moments["key"].sums()[0], leading[0])
+        of_keys = of_values = PrincipalCoordinates.principal(sums.moments["key"].sums()[0], leading[0])
         if "value" in sums.moments:
-            of_values = Coordinates.principal(sums.moments["value"].sums()[0], leading[1])
+            of_values = PrincipalCoordinates.principal(sums.moments["value"].sums()[0], leading[1])
         coordinates = of_keys, of_values
         attended = summed(inputs=False, coordinates=coordinates)
         sums.moments |= attended.moments
@@ -169,7 +171,7 @@ def moments_of(
     return _moments(sums, *coordinates)
 
 
-def _moments(sums: MomentSums, of_keys: Coordinates, of_values: Coordinates) -> Moments:
+def _moments(sums: MomentSums, of_keys: PrincipalCoordinates, of_values: PrincipalCoordinates) -> Moments:
     """The moments: sums divided by the number of tokens, which are emptied."""
     assert sums.key_path is not None
     totals, tokens = sums.totals, int(sums.totals["tokens"])
@@ -225,7 +227,7 @@ class LayerMoments(Accumulator):
         model: nn.Module,
         *,
         inputs: bool = True,
-        coordinates: tuple[Coordinates, Coordinates] | None = None,
+        coordinates: tuple[PrincipalCoordinates, PrincipalCoordinates] | None = None,
     ) -> None:
         super().__init__()
         self.sums = MomentSums()
@@ -279,7 +281,9 @@ class LayerMoments(Accumulator):
         self._ran = True
 
 
-def _add_attended(sums: MomentSums, call: Call, x: QKVInputs, of_keys: Coordinates, of_values: Coordinates) -> None:
+def _add_attended(
+    sums: MomentSums, call: Call, x: QKVInputs, of_keys: PrincipalCoordinates, of_values: PrincipalCoordinates
+) -> None:
     """Add moments of contexts P X̃ of every head, and of keys weighted by their attention."""
     problem, queries, keys = call.problem, call.real_rows, of_keys.of(x.k)
     inputs = {"context": (keys, of_keys.leading)}

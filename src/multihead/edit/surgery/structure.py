@@ -48,8 +48,8 @@ class Structure:
 
     def resize(self, name: str, values: Tensor) -> None:
         """Add the step that gives a parameter the shape of its new values."""
-        at, _, leaf = name.rpartition(".")
-        self.add("resize", at, leaf, list(values.shape))
+        path, _, leaf = name.rpartition(".")
+        self.add("resize", path, leaf, list(values.shape))
 
 
 @dataclass(frozen=True)
@@ -266,8 +266,8 @@ class Attention:
         for letter in "qkv":
             chosen = self.q if letter == "q" else self.kv
             for name in self.layer.between[letter]:
-                at = name.rpartition(".")[0]
-                above = at.rpartition(".")[0]
+                path = name.rpartition(".")[0]
+                above = path.rpartition(".")[0]
                 several = self.root.get_submodule(above) if above else None
                 if isinstance(several, nn.ModuleList):
                     if above not in lists and chosen.now != list(range(chosen.count)):
@@ -275,13 +275,13 @@ class Attention:
                         structure.add("set", above.rpartition(".")[0], "num_heads", len(chosen.now))
                     lists.add(above)
                     continue
-                norm, weight = self.root.get_submodule(at), self.root.get_parameter(name)
+                norm, weight = self.root.get_submodule(path), self.root.get_parameter(name)
                 if is_patched(norm, "select heads") or weight.shape == (chosen.count * self.layer.key_dim,) != (
                     self.layer.key_dim,
                 ):
                     uncut.add(letter)
                     data = {"size": self.layer.key_dim, "heads": chosen.first}
-                    structure.add("patch", at, "select heads", data)
+                    structure.add("patch", path, "select heads", data)
                 elif weight.shape == (chosen.count, self.layer.key_dim):
                     structure.values[name] = weight.detach()[chosen.now]
                     structure.resize(name, structure.values[name])

@@ -80,8 +80,8 @@ def _model_difference(snapshot: Snapshot, manifest: Manifest, index: TensorIndex
     assign_tensors(model, snapshot.state.tensors, manifest.shared)
     if snapshot.buffers:
         assign_buffers(model, TensorIndex.of(folder, BUFFERS).read(torch.device("cpu")))
-    own, rebuilt = non_persistent_buffers(snapshot.model), non_persistent_buffers(model)
-    if (name := _differs(own, rebuilt)) is not None:
+    buffers, rebuilt = non_persistent_buffers(snapshot.model), non_persistent_buffers(model)
+    if (name := _differs(buffers, rebuilt)) is not None:
         return f"the buffer {name} differs"
     if snapshot.outputs is None:
         return None

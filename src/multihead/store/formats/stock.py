@@ -96,7 +96,7 @@ class StockFormat:
         if wrong:
             return f"transformers does not load it: {wrong[0]}"
         if self.snapshot.outputs is None:
-            return "there is no example input to compare its outputs on"
+            return "no example input was found to compare its outputs on"
         device = next((p.device for p in self.snapshot.model.parameters()), torch.device("cpu"))
         try:
             reason = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
