@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
@@ -76,20 +75,6 @@ class Fit:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"kept": self.kept, "undone": self.undone}
-
-    def __str__(self) -> str:
-        what = "stream" if self.stream else "output (no residual sum found)"
-        errors = f"{self.where}: {what} error {self.before:.4f}"
-        if self.distance_after is None:
-            return f"{errors} on held-out tokens, left as it was"
-        measured = f"block distance {self.distance_before:.4f} → {self.distance_after:.4f}"
-        if self.distance_written is not None and self.distance_written != self.distance_after:
-            measured += f", {self.distance_written:.4f} with the held-out tokens fitted too"
-        return (
-            f"{errors} → {self.after:.4f} on held-out tokens "
-            f"(ridge {self.ridge:g}, {plural(self.tokens, 'token')}); {measured}"
-            + (", undone" if self.undone else "")
-        )
 
 
 class BlockRefit:

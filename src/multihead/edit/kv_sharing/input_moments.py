@@ -10,12 +10,12 @@ All sums are in fp64, over real tokens. Per head they are full for the n leading
 diagonal for the others (`coordinates`); only the moments of all tokens are width × width. Of sums, moments and
 factorisation together,
 
-    peak ≈ 8 bytes · (5 · heads · (n + 1)² + 9 · width²)    where    8 · heads · (n + 1)² ≤ HEAD_MOMENT_BYTES
+    peak ≈ 8 bytes · (5 · heads · (n + 1)² + 12 · width²)    where    8 · heads · (n + 1)² ≤ HEAD_MOMENT_BYTES
 
-plus activations and the workspace of LAPACK: 2.6 GB for 32 heads of width 4096. The factors were measured on small
-layers (tests/unit/edit/test_kv_sharing_memory.py); they count the copies that a pass over the corpus makes.
-By the count of sums it is half as much again where keys and values read different tensors. Inputs wider than n take
-a second pass: the first finds their principal components.
+plus activations and the workspace of LAPACK: 3.0 GB for 32 heads of width 4096. The factors were measured on small
+layers (tests/unit/edit/test_kv_sharing_memory.py) and count all copies. By the count of sums it is half as much
+again where keys and values read different tensors. Inputs wider than n take a second pass: the first finds their
+principal components.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.input_moments import moments_of
