@@ -548,7 +548,7 @@ MUTANTS: dict[str, Mutant] = {
         "store/manifest.py", "if stored != _checksum_of(data):", "if False:", ("saving",)
     ),
     "a save without a comparison of outputs": Mutant(
-        "store/verify.py", "if snapshot.outputs is None:", "if True:", ("saving",)
+        "store/formats/custom.py", "if snapshot.outputs is None:", "if True:", ("saving",)
     ),
     "a loaded model is not tried": Mutant("store/load.py", "if manifest.runs:", "if False:", ("saving",)),
     "save_pretrained of a cut model": Mutant(

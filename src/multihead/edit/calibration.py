@@ -207,15 +207,6 @@ class Calibration:
         draw, few = random.Random(self.seed), sum(map(len, self._rows)) < FEW
         return self._batched(halves_of_two(self._rows, len(self._rows) if few else 0, draw), draw=draw)
 
-    def sample(self, tokens: int) -> Iterator[Inputs]:
-        """The first calibration batches, until they have this many tokens."""
-        seen = 0
-        for batch in self._fit:
-            if seen >= tokens:
-                return
-            yield batch
-            seen += tokens_in(batch)
-
     def held_out(self) -> Iterator[Inputs]:
         """The batches that judge."""
         return iter(self._held)
@@ -243,7 +234,7 @@ class Calibration:
     def covariance(self) -> dict[str, Square]:
         """Cov(z) of the heads' outputs on the calibration text, by the names of the weight sets."""
         return head_covariance(
-            self.model, self.weight_sets, self.fit(), beside=[self.originals], progress=self.progress
+            self.model, self.weight_sets, self.fit(), together=[self.originals], progress=self.progress
         )
 
     @cached_property

@@ -160,7 +160,7 @@ def batched(
     """Calibration batches of rows of similar length, equal if the model ignores padding masks, in a drawn order."""
     if not rows:
         return []
-    left, made, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
+    left, drawn, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
     one_length = len(left[0]) == len(left[-1])
     while left:
         count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
@@ -168,7 +168,7 @@ def batched(
             count = min(count, sum(len(row) == len(left[0]) for row in left))
         options = Batching(tokenizer, count, window=1)
         some = make_batches(model, ((row, False) for row in left[:count]), options, check=check)
-        made += [inputs for inputs, _ in some]
+        drawn += [inputs for inputs, _ in some]
         left = left[count:]
-    draw.shuffle(made)
-    return made
+    draw.shuffle(drawn)
+    return drawn

@@ -27,7 +27,7 @@ from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.one_thread import one_thread
 from multihead.edit.plan import Plan
 from multihead.edit.refit import BlockRefit, Fit
-from multihead.edit.surgery.install import arranged, install
+from multihead.edit.surgery.install import InstalledHeads, install
 from multihead.edit.surgery.record import remember, texts_of
 from multihead.errors import MultiheadError
 from multihead.model.forward import Forward
@@ -140,7 +140,7 @@ def _install(
     text: Calibration | None,
     run: Runner,
     progress: Progress | None,
-) -> HeadWeights | None:
+) -> InstalledHeads | None:
     """Give a layer of the cut model the heads that the plan keeps, sharing keys and values as it groups them.
 
     Returns the new heads, or None if the layer has those of the original.
@@ -153,6 +153,4 @@ def _install(
         if progress is not None:
             progress(f"inputs of {layer.name}", 0, 1)
         new = share_kv(new, part.groups, moments_of(student, layer, text.fit(spliced=True), run=run))
-    new = arranged(new)
-    install(student, layer, new, inputs=None if text is None else text.example(), run=run)
-    return new
+    return install(student, layer, new, inputs=None if text is None else text.example(), run=run)

@@ -228,9 +228,7 @@ def _learning(
         listed = {n: p for n, p in listed.items() if any(n.startswith(f"{place}.") for place in inside)}
     listed = {n: p for n, p in listed.items() if p.is_floating_point()}
     if not listed:
-        raise MultiheadError(
-            "there are no parameters of attention to train", hint='parameters="all" trains the rest'
-        )
+        raise MultiheadError("no parameter of attention can be trained", hint='parameters="all" trains the rest')
     low = next((n for n, p in listed.items() if p.dtype not in (torch.float32, torch.float64)), None)
     if low is not None:
         raise TypeMismatchError(

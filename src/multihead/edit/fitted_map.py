@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from multihead.edit.block_reader import Seen
 from multihead.edit.least_squares import NormalEquations
-from multihead.edit.residual_block import Layout, Rows, Writer
+from multihead.edit.residual_block import Rows, TokenLayout, Writer
 from multihead.model.call import Listener
 from multihead.model.compiled import inner
 from multihead.model.statistics.second_moments import Crossed
@@ -49,7 +49,7 @@ class LinearMap:
         """Inside the block, runs show the rows."""
         return nullcontext()
 
-    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Float[Tensor, "token column"]:
+    def rows(self, seen: Seen, layout: TokenLayout, like: Rows) -> Float[Tensor, "token column"]:
         """The rows of the normal equations in the run just seen."""
         z = seen.inputs.get(self.writer.parameter)
         if z is None or not z.shape[-1]:  # a layer without heads
@@ -74,7 +74,7 @@ class LinearMap:
 
         return undo
 
-    def output(self, seen: Seen, layout: Layout, like: Rows) -> Rows:
+    def output(self, seen: Seen, layout: TokenLayout, like: Rows) -> Rows:
         """o, or its bias where the map did not run because the layer has no heads."""
         o: Tensor | None = seen.outputs.get(self.writer.parameter)
         if o is not None:

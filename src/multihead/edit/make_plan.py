@@ -78,7 +78,7 @@ def plan(
 
     Raises:
         SizeError: if the request contradicts itself, or a head does not exist.
-        MultiheadError: if heads are to be chosen, and there is no text.
+        MultiheadError: if heads are to be chosen without text.
 
     >>> import multihead as mh
     >>> model, tokenizer = mh.embedded()

@@ -5,15 +5,15 @@ to a number of bytes, for the cut; the others take another run of the original, 
 
 >>> import torch, multihead as mh
 >>> from transformers import GPT2Config, GPT2LMHeadModel
->>> from multihead.corpus.documents import Corpus
->>> from multihead.corpus.run import run
+>>> from multihead.corpus.accumulator import Batch
+>>> from multihead.corpus.run import BatchRunner
 >>> from multihead.edit.original_stream import Originals
 >>> from multihead.edit.residual_writers import find_blocks
 >>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=3, n_embd=12, vocab_size=50)).eval()
 >>> batch = {"input_ids": torch.randint(50, (2, 7))}
 >>> (block,) = find_blocks(model, list(mh.anatomy(model)), batch)
 >>> originals = Originals(model, [block], limit=10_000)
->>> _ = run(model, Corpus(model, [batch]), [originals])
+>>> BatchRunner(model, [originals]).run(Batch(batch))
 >>> {name: tuple(rows.shape) for name, rows in originals.get(block, batch).streams.items()}
 {'transformer.h.0.attn.c_proj.weight': (14, 12), 'transformer.h.0.mlp.c_proj.weight': (14, 12)}
 """
@@ -27,9 +27,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
 from multihead.edit.block_reader import BlockReader, Seen
-from multihead.edit.residual_block import Block, Layout, Rows, Tap
+from multihead.edit.residual_block import Block, Rows, Tap, TokenLayout
 from multihead.model.activation_cache import ActivationCache
 from multihead.model.call import Call
 from multihead.model.compiled import inner
@@ -41,13 +41,13 @@ from multihead.model.fingerprint import fingerprint
 class Original:
     """What a block of the original computes on one batch: its tokens, and the real rows of the stream."""
 
-    layout: Layout
+    layout: TokenLayout
     streams: dict[str, Rows]
-    """by parameter: s behind the map, or o where there is no residual sum"""
+    """by parameter: s behind the map, or o where no residual sum was found"""
     output: Rows | None
 
     @staticmethod
-    def of(block: Block, layout: Layout, seen: Seen) -> Original:
+    def of(block: Block, layout: TokenLayout, seen: Seen) -> Original:
         """The original's residual stream behind the writers of a block."""
         rows: dict[tuple[Tap, bool], Rows] = {}
 
@@ -81,7 +81,7 @@ class Originals(Accumulator):
         super().__init__()
         self.model, self.blocks, self.fingerprint = inner(model), blocks, fingerprint(model)
         self.cache = ActivationCache(limit)
-        self._layouts: dict[str, Layout] = {}
+        self._layouts: dict[str, TokenLayout] = {}
         writers, outputs = [w for b in blocks for w in b.writers], [b.output for b in blocks]
         self._reader = BlockReader(model, writers, outputs, to_the_end=True)
 
@@ -92,7 +92,7 @@ class Originals(Accumulator):
             yield
 
     def add(self, call: Call, out: HeadOutputs) -> None:
-        self._layouts[call.path] = Layout.of(call, out)
+        self._layouts[call.path] = TokenLayout.of(call, out)
 
     def end(self, batch: Batch, run: BatchRun) -> None:
         """Keep the original's streams of this batch."""
@@ -116,14 +116,3 @@ class Originals(Accumulator):
     def _key(self, batch: Inputs) -> Hashable:
         """All blocks of a batch are kept, or none: a run from the middle would need the states in front of it."""
         return tuple((n, id(x)) for n, x in plain_inputs(self.model, batch).items() if isinstance(x, Tensor))
-
-    # Nothing is summed: parts of a corpus add to the same cache.
-
-    def state(self) -> State:
-        return {}
-
-    def load(self, state: State) -> None:
-        """Nothing to do: the streams are not part of a saved state."""
-
-    def merge(self, later: Originals) -> None:
-        """Nothing to do: the streams are not part of a saved state."""

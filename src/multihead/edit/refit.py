@@ -20,7 +20,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
@@ -29,14 +28,14 @@ from multihead.edit.calibration import Calibration, Progress
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original
-from multihead.edit.residual_block import Block, Layout, Rows, Tap, Writer
+from multihead.edit.residual_block import Block, Rows, Tap, TokenLayout, Writer
+from multihead.edit.surgery.install import InstalledHeads
 from multihead.edit.value_refit import ValueMap
 from multihead.errors import MultiheadError
 from multihead.model.activation_cache import SPARE
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
-from multihead.model.head_weights import HeadWeights
 from multihead.model.run_by_blocks import BlockRun
 from multihead.model.statistics.second_moments import Crossed
 
@@ -61,9 +60,9 @@ class Fit:
     distance_before: float = 0.0
     """the distance at the end of the block, measured on the model before the fit"""
     distance_after: float | None = None
-    """measured with the solution that has not seen the held-out tokens; None: there was none"""
+    """measured with the solution that has not seen the held-out tokens; None if there was none"""
     distance_written: float | None = None
-    """measured with the weights that stay in the model; None: those before the fit"""
+    """measured with the weights that stay in the model; None if those before the fit stay"""
 
     @property
     def kept(self) -> bool:
@@ -77,20 +76,6 @@ class Fit:
     def to_json(self) -> dict[str, Any]:
         return asdict(self) | {"kept": self.kept, "undone": self.undone}
 
-    def __str__(self) -> str:
-        what = "stream" if self.stream else "output (no residual sum found)"
-        errors = f"{self.where}: {what} error {self.before:.4f}"
-        if self.distance_after is None:
-            return f"{errors} on held-out tokens, left as it was"
-        measured = f"block distance {self.distance_before:.4f} → {self.distance_after:.4f}"
-        if self.distance_written is not None and self.distance_written != self.distance_after:
-            measured += f", {self.distance_written:.4f} with the held-out tokens fitted too"
-        return (
-            f"{errors} → {self.after:.4f} on held-out tokens "
-            f"(ridge {self.ridge:g}, {plural(self.tokens, 'token')}); {measured}"
-            + (", undone" if self.undone else "")
-        )
-
 
 class BlockRefit:
     """Fits the writers of one block."""
@@ -101,7 +86,7 @@ class BlockRefit:
         block: Block,
         calibration: Calibration,
         *,
-        heads: HeadWeights | None = None,
+        heads: InstalledHeads | None = None,
         spliced: bool = False,
         to_all: bool = True,
         progress: Progress | None = None,
@@ -152,7 +137,7 @@ class BlockRefit:
     def _fit_values(self, writer: Writer) -> Fit | None:
         """The fit of W_V and W_O, if the layer has lost heads and the writer is its W_O."""
         layer = self.block.layer
-        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads):
+        if self.heads is None or not self._is_output(writer) or not ValueMap.supports(layer, self.heads.weights):
             return None
         map = ValueMap(self.student, writer, layer, self.heads)
         if not map.explains(self.run, self.calibration.example()):
@@ -273,7 +258,7 @@ class BlockRefit:
         sums.add(rows, missing, sum_of_squares(theirs))
 
     def _stream(self, map: LinearMap, seen: Seen, original: Original) -> Rows:
-        """s behind the map to refit in the cut model, or its output where there is no residual sum."""
+        """s behind the map to refit in the cut model, or its output where no residual sum was found."""
         if map.writer.tap is not None:
             return original.layout.rows(seen.taps[map.writer.tap], map.writer.tap_token_first)
         return map.output(seen, original.layout, original.streams[map.writer.parameter])
@@ -281,8 +266,7 @@ class BlockRefit:
     # ---- the original -------------------------------------------------------------------------
 
     def _original(self, batch: Inputs) -> Original:
-        kept = self._kept(batch)
-        return self.run_original([batch])[0] if kept is None else kept
+        return self._kept(batch) or self.run_original([batch])[0]
 
     def _kept(self, batch: Inputs) -> Original | None:
         original = self.calibration.originals.get(self.block, batch)
@@ -290,13 +274,13 @@ class BlockRefit:
 
     def run_original(self, batches: Sequence[Inputs]) -> list[Original]:
         """Run the original's block, and keep what the refits read as far as there is room."""
-        layouts: list[Layout] = []
+        layouts: list[TokenLayout] = []
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
             """Read the order of rows in the original's block."""
             heads = compute()
             if call.path == self.block.layer.path:
-                layouts.append(Layout.of(call, heads))
+                layouts.append(TokenLayout.of(call, heads))
             return heads
 
         originals: list[Original] = []

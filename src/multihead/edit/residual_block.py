@@ -34,7 +34,7 @@ class Writer:
 
     parameter: str
     tap: Tap | None = None
-    """where the stream with o added is read; None: no equation was found"""
+    """where the stream with o added is read; None if no equation was found"""
     scale: float | Float[Tensor, " width"] = 1.0
     """c: a number, or one for every channel (layer scale)"""
     transposed: bool = False
@@ -58,13 +58,13 @@ class Block:
     layer: LayerAnatomy
     writers: tuple[Writer, ...]
     output: Tap | None = None
-    """where the stream is read behind the last writer, else what the block returns; None: neither was seen"""
+    """where the stream is read behind the last writer, else what the block returns; None if neither was seen"""
     token_first: bool = False
     """whether the rows of the output run over (token, document)"""
 
 
 @dataclass(frozen=True)
-class Layout:
+class TokenLayout:
     """The tokens of one attention: how many, which are real, and which a ragged mask leaves."""
 
     documents: int
@@ -73,8 +73,8 @@ class Layout:
     packed: Bool[Tensor, "document token"] | None = None
 
     @staticmethod
-    def of(call: Call, heads: HeadOutputs) -> Layout:
-        return Layout(heads.shape[0], heads.shape[2], call.queries.valid, ragged_rows(call.problem))
+    def of(call: Call, heads: HeadOutputs) -> TokenLayout:
+        return TokenLayout(heads.shape[0], heads.shape[2], call.queries.valid, ragged_rows(call.problem))
 
     def rows(self, x: Float[Tensor, "*token width"], token_first: bool = False) -> Rows:
         """The real tokens of the stream, document by document."""
@@ -87,7 +87,7 @@ class Layout:
             raise MultiheadError(
                 f"{count} rows went through a linear map, "
                 f"{self.documents} × {self.tokens} tokens through the attention",
-                hint="padding cannot be told from text; pass documents of one length, or one at a time",
+                hint="padding cannot be distinguished from text; pass documents of one length, or one at a time",
             )
         if token_first:
             flat = flat.view(self.tokens, self.documents, -1).transpose(0, 1).flatten(0, 1)

@@ -35,7 +35,7 @@ from torch.overrides import TorchFunctionMode
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
-from multihead.edit.residual_block import Block, Layout, Tap, Writer
+from multihead.edit.residual_block import Block, Tap, TokenLayout, Writer
 from multihead.model.active_interceptions import isolation_depth
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
@@ -83,8 +83,8 @@ class MapReader(TorchFunctionMode):
 def _product(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
     """(z, W) of a function that computes W z (+ b) and may write into the stream; else (None, None)."""
     if func is F.linear:
-        given = (*args, *(kwargs[name] for name in ("input", "weight") if name in kwargs))
-        return given[0], given[1]
+        z, weight, *_ = (*args, *(kwargs[name] for name in ("input", "weight") if name in kwargs))
+        return z, weight
     if func in (torch.addmm, Tensor.addmm) and len(args) == 3:
         return args[1], args[2]
     return (args[0], args[1]) if func in _MATMUL and len(args) == 2 else (None, None)
@@ -107,7 +107,7 @@ class _Seen:
 
     maps: list[tuple[int, str, Tensor, bool]] = field(default_factory=list[tuple[int, str, Tensor, bool]])
     taps: list[tuple[int, Tap, Tensor]] = field(default_factory=list[tuple[int, Tap, Tensor]])
-    layout: Layout | None = None
+    layout: TokenLayout | None = None
     heads: HeadOutputs | None = None
     inputs: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
     """z of the maps"""
@@ -196,7 +196,7 @@ class _Finder:
         """Note the order of rows of a block's heads."""
         heads = run()
         if self.now in self.layers and call.path == self.layers[self.now].path:
-            self.seen.layout, self.seen.heads = Layout.of(call, heads), heads.detach()
+            self.seen.layout, self.seen.heads = TokenLayout.of(call, heads), heads.detach()
         return heads
 
     def close(self) -> None:
@@ -207,11 +207,11 @@ class _Finder:
             self.solved[self.now] = _solved(self.now, layer, seen, seen.layout)
 
     def blocks(self) -> list[Block]:
-        found = [self.solved.get(path, Block(path, self.layers[path], ())) for path in self.order]
-        return [replace(b, writers=tuple(w for w in b.writers if self.uses[w.parameter] == 1)) for b in found]
+        blocks = [self.solved.get(path, Block(path, self.layers[path], ())) for path in self.order]
+        return [replace(b, writers=tuple(w for w in b.writers if self.uses[w.parameter] == 1)) for b in blocks]
 
 
-def _solved(path: str, layer: LayerAnatomy, seen: _Seen, layout: Layout) -> Block:
+def _solved(path: str, layer: LayerAnatomy, seen: _Seen, layout: TokenLayout) -> Block:
     """The writers into the residual stream of a block, W_O in any case."""
     output = layer.weights["o"].parameter
     width, transposed = next(((o.shape[-1], t) for _, name, o, t in seen.maps if name == output), (0, False))
@@ -249,7 +249,7 @@ class _Map:
     orders: tuple[bool, ...]
     """whether its rows may run over (token, document)"""
 
-    def rows(self, token_first: bool, like: bool, layout: Layout) -> Float64[Tensor, "row width"]:
+    def rows(self, token_first: bool, like: bool, layout: TokenLayout) -> Float64[Tensor, "row width"]:
         """All rows in the order of a tensor with rows over (token, document) if `like`."""
         flat = self.value.double().reshape(-1, self.value.shape[-1])
         if token_first == like:
@@ -258,7 +258,7 @@ class _Map:
         return flat.view(first, second, -1).transpose(0, 1).flatten(0, 1)
 
 
-def _orders(x: Tensor, layout: Layout) -> tuple[bool, ...]:
+def _orders(x: Tensor, layout: TokenLayout) -> tuple[bool, ...]:
     """The orders of rows that the stream may have: (document, token) and (token, document)."""
     documents, tokens = layout.documents, layout.tokens
     if x.ndim == 3 and x.shape[:2] == (documents, tokens) and documents != tokens:
@@ -278,7 +278,7 @@ def _distinct(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tenso
 
 
 def _solution(
-    change: Tensor, maps: Sequence[_Map], order: bool, layout: Layout
+    change: Tensor, maps: Sequence[_Map], order: bool, layout: TokenLayout
 ) -> list[tuple[_Map, float | Tensor, bool]]:
     """The writers whose maps add up to t − b of the stream, with scales and order of rows; else empty."""
     step = max(1, len(change) // ROWS)

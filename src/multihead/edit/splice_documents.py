@@ -1,6 +1,6 @@
 """More calibration text from the same documents: the beginning of one, spliced to the end of another.
 
-The original model gives the right answer to any text, so the cut one can learn from text that nobody wrote. The
+The original model gives the right answer to any text, so the cut one can learn from text that no person wrote. The
 same seed draws the same documents.
 
 >>> import random, torch
@@ -42,9 +42,9 @@ def endless(batches: Sequence[Inputs], share: float, draw: random.Random) -> Ite
         draw.shuffle(rows)
         for start in range(0, len(rows), POOL * size):
             pool = [_mixed(row, rows, share, draw) for row in rows[start : start + POOL * size]]
-            made = [_batch(part, texts) for part in _parts(sorted(pool, key=len), size, tokens, masks)]
-            draw.shuffle(made)
-            yield from made
+            drawn = [_batch(part, texts) for part in _parts(sorted(pool, key=len), size, tokens, masks)]
+            draw.shuffle(drawn)
+            yield from drawn
         draw.shuffle(others)
         yield from others
 
@@ -78,8 +78,8 @@ def rows_in(batch: Inputs) -> list[list[int]]:
 
 def spliced(first: Sequence[int], second: Sequence[int], at: float) -> list[int]:
     """The beginning of one document and the end of another, cut at the same share of both; both ends are kept."""
-    here, there = (min(max(1, round(at * len(row))), len(row) - 1) for row in (first, second))
-    return [*first[:here], *second[there:]]
+    end, start = (min(max(1, round(at * len(row))), len(row) - 1) for row in (first, second))
+    return [*first[:end], *second[start:]]
 
 
 def _mixed(row: list[int], rows: Sequence[list[int]], share: float, draw: random.Random) -> list[int]:
@@ -111,5 +111,5 @@ def _batch(rows: Sequence[list[int]], like: Sequence[Inputs]) -> Inputs:
     padding = (b["input_ids"][b["attention_mask"] == 0] for b in masked)
     pad = next((int(found[0]) for found in padding if found.numel()), 0)
     mask = torch.tensor([[1] * len(row) + [0] * (width - len(row)) for row in rows])
-    made = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
-    return {"input_ids": made.to(ids), "attention_mask": mask.to(masked[0]["attention_mask"])}
+    padded = torch.tensor([[*row, *[pad] * (width - len(row))] for row in rows])
+    return {"input_ids": padded.to(ids), "attention_mask": mask.to(masked[0]["attention_mask"])}

@@ -30,8 +30,8 @@ from multihead.corpus.run import Runner
 from multihead.edit.block_reader import Seen
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import RIDGES, NormalEquations
-from multihead.edit.residual_block import Layout, Rows, Writer
-from multihead.edit.surgery.install import install
+from multihead.edit.residual_block import Rows, TokenLayout, Writer
+from multihead.edit.surgery.install import InstalledHeads
 from multihead.errors import MultiheadError
 from multihead.layer import attend
 from multihead.layer._problem import autocast_disabled
@@ -179,14 +179,15 @@ def _values(gram: Tensor, right: Tensor, o: Tensor, v: Tensor) -> Tensor:
 class ValueMap(LinearMap):
     """W_V and W_O of a layer, and the bias of W_O."""
 
-    def __init__(self, model: nn.Module, writer: Writer, layer: LayerAnatomy, heads: HeadWeights) -> None:
-        """`layer`: of the original; `heads`: those that the model has in this layer."""
+    def __init__(self, model: nn.Module, writer: Writer, layer: LayerAnatomy, installed: InstalledHeads) -> None:
+        """`layer`: of the original; `installed`: the heads that the model has in this layer."""
         super().__init__(model, writer)
-        self.model, self.layer, self.heads = model, layer, heads
+        self.model, self.layer, self.installed = model, layer, installed
+        self.heads = heads = installed.weights
         self.listener = self._listen
-        own, lost = _with_bias(heads), _lost_directions(layer, heads)
-        self.basis = torch.stack([torch.linalg.qr(torch.cat([v, lost]).T).Q.T for v in own])
-        self.maps = Maps(float64(heads.o), own @ self.basis.mT, heads.groups.kv_of_head)
+        values, lost = _with_bias(heads), _lost_directions(layer, heads)
+        self.basis = torch.stack([torch.linalg.qr(torch.cat([v, lost]).T).Q.T for v in values])
+        self.maps = Maps(float64(heads.o), values @ self.basis.mT, heads.groups.kv_of_head)
         self._inputs = ProjectionInputs({layer.path: projections_of(layer, inner(model))})
         self._contexts: HeadOutputs | None = None
 
@@ -222,7 +223,7 @@ class ValueMap(LinearMap):
     def reading(self) -> ProjectionInputs:
         return self._inputs
 
-    def rows(self, seen: Seen, layout: Layout, like: Rows) -> Float[Tensor, "token column"]:
+    def rows(self, seen: Seen, layout: TokenLayout, like: Rows) -> Float[Tensor, "token column"]:
         assert self._contexts is not None
         contexts, self._contexts = self._contexts, None
         return layout.rows(contexts.transpose(1, 2).flatten(2))
@@ -249,11 +250,8 @@ class ValueMap(LinearMap):
         if old.b_v is not None:
             v, b_v = v[..., :-1], v[..., -1].to(old.b_v)
         b_o = None if old.b_o is None else old.b_o + change[-1].to(old.b_o)
-        self._install(replace(old, v=v.to(old.v), b_v=b_v, o=maps.o.to(old.o), b_o=b_o))
-        return lambda: self._install(old)
-
-    def _install(self, heads: HeadWeights) -> None:
-        install(self.model, self.layer, heads)
+        self.installed.write(replace(old, v=v.to(old.v), b_v=b_v, o=maps.o.to(old.o), b_o=b_o))
+        return lambda: self.installed.write(old)
 
 
 def _with_bias(heads: HeadWeights) -> Float64[Tensor, "kv value_dim width"]:
@@ -264,13 +262,13 @@ def _with_bias(heads: HeadWeights) -> Float64[Tensor, "kv value_dim width"]:
 
 def _lost_directions(layer: LayerAnatomy, heads: HeadWeights) -> Float64[Tensor, "direction width"]:
     """The leading right singular vectors of W_O,r [W_V b_V]_r over the heads r whose values the layer has lost."""
-    own = HeadWeights.of(layer)
-    values, kv_of_head = _with_bias(own), own.groups.kv_of_head
-    kept = {
+    uncut = HeadWeights.of(layer)
+    values, kv_of_head = _with_bias(uncut), uncut.groups.kv_of_head
+    same_values = {
         h for h, kv in zip(heads.origin, heads.groups.kv_of_head, strict=True)
-        if torch.equal(heads.v[kv], own.v[kv_of_head[h]])
+        if torch.equal(heads.v[kv], uncut.v[kv_of_head[h]])
     }  # fmt: skip
-    lost = [h for h in range(own.heads) if h not in kept]
-    size = torch.linalg.qr(float64(own.o[lost])).R if lost else values[:0]  # singular vectors do not depend on Q
+    lost = [h for h in range(uncut.heads) if h not in same_values]
+    size = torch.linalg.qr(float64(uncut.o[lost])).R if lost else values[:0]  # singular vectors do not depend on Q
     maps = (size @ values[[kv_of_head[h] for h in lost]]).flatten(0, 1)
     return torch.linalg.svd(maps, full_matrices=False).Vh[: DIRECTIONS * values.shape[1]]

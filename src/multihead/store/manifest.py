@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, cast
@@ -49,7 +49,7 @@ class Manifest:
     runs: bool
     """whether the model ran on an example input; `load` runs it again"""
     versions: Mapping[str, str]
-    checksums: Mapping[str, str]
+    checksums: Mapping[str, str] = field(default_factory=dict[str, str])
     """file → SHA-256"""
 
     def original_config(self, folder: Path) -> Mapping[str, Any]:
@@ -105,11 +105,11 @@ class Manifest:
 
     def other_versions(self) -> str:
         """The packages whose version differs from the manifest's, for messages."""
-        here = package_versions()
+        current = package_versions()
         return ", ".join(
-            f"saved with {name} {saved}, this is {here[name]}"
+            f"saved with {name} {saved}, this is {current[name]}"
             for name, saved in self.versions.items()
-            if name in here and here[name] != saved
+            if name in current and current[name] != saved
         )
 
 
@@ -130,19 +130,11 @@ def package_versions() -> dict[str, str]:
     return versions
 
 
-def checksums(folder: Path) -> dict[str, str]:
-    """Of the files in a folder that decide what the model computes: tensors, their index and the config."""
-    files = [*folder.glob("*.safetensors*"), *folder.glob("config.json")]
-    return {path.name: checksum(path) for path in sorted(files)}
-
-
 def add_checksums(folder: Path) -> None:
-    """Add the checksums of all other files to the manifest, such as those of the tokenizer."""
-    manifest = Manifest.read(folder)
-    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    others = sorted(names - {MANIFEST} - manifest.checksums.keys())
-    complete = {**manifest.checksums, **{name: checksum(folder / name) for name in others}}
-    replace(manifest, checksums=complete).write(folder)
+    """Add the checksums of all other files in the folder to the manifest."""
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    checksums = {name: checksum(folder / name) for name in names if name != MANIFEST}
+    replace(Manifest.read(folder), checksums=checksums).write(folder)
 
 
 def checksum(path: Path) -> str:

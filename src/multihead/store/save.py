@@ -50,7 +50,7 @@ class Saved:
     reason: str
     """why stock transformers loads it, or why not"""
     verified: str
-    """what was compared after reloading: tensors and outputs; only tensors if the model cannot be rebuilt or run"""
+    """the part compared after reloading: tensors and outputs; only tensors if the model cannot be rebuilt or run"""
 
     def __str__(self) -> str:
         return f"{self.folder}: {self.reason} (reloaded: same {self.verified})"
@@ -93,7 +93,6 @@ def save(
     root, target = inner(model), Path(folder)
     with atomic_dir(target, force=force, marks=MODEL_FILES, need=state_tensors(root).bytes + _AUX_BYTES) as part:
         saved = write_model(root, part, tokenizer=tokenizer, source=None if source is None else Path(source))
-        add_checksums(part)
     return replace(saved, folder=target)
 
 
@@ -129,6 +128,7 @@ def write_model(model: nn.Module, folder: Path, *, tokenizer: Any = None, source
         if (reason := sentence.can()) is not None:
             raise MultiheadError(reason, hint="save without source, and put the folder together by hand")
         _require_equal(model, _write_verified(sentence, folder))
+    add_checksums(folder)
     complete = snapshot.origin is not None and snapshot.outputs is not None
     return Saved(
         folder,

@@ -16,7 +16,7 @@ from multihead.edit.surgery.record import Record, record_of
 from multihead.errors import MultiheadError
 from multihead.model.pooling import Pooling, pooling_of
 from multihead.store.example_outputs import example_outputs
-from multihead.store.manifest import Manifest, checksums, package_versions
+from multihead.store.manifest import Manifest, package_versions
 from multihead.store.replay import rebuild
 from multihead.store.skeleton import origin_of
 from multihead.store.tensors import (
@@ -102,7 +102,6 @@ class Snapshot:
             pooling=None if pooling == Pooling() else list(pooling.modes),
             runs=self.outputs is not None,
             versions=package_versions(),
-            checksums=checksums(folder),
         ).write(folder)
 
 

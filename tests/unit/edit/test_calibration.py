@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import BertConfig, BertModel, GPT2Config, GPT2Model
+from transformers import GPT2Config, GPT2Model
 
 import multihead as mh
 from multihead.edit.calibration import Calibration
@@ -216,15 +216,6 @@ def test_a_model_that_knows_no_padding_gets_batches_of_one_length() -> None:
     assert any(len(batch["input_ids"]) > 1 for batch in text.fit())
     small = mh.cut(model, mh.plan(model, text, keep=0.5))
     assert sum(layer.num_heads for layer in mh.anatomy(small, text.example())) == 2
-
-
-def test_a_sample_is_the_first_batches() -> None:
-    model = BertModel(BertConfig(hidden_size=8, num_attention_heads=2, num_hidden_layers=1, vocab_size=53)).eval()
-    text = Calibration(model, [[i + 1, 2, 3, i % 7] for i in range(40)], batch_size=5)
-    first, second, *_ = text.fit()
-    assert [id(b) for b in text.sample(21)] == [id(first), id(second)]
-    assert list(text.sample(0)) == []
-    assert len(list(text.sample(10**6))) == len(text)
 
 
 def test_a_batch_without_a_row_for_every_document_is_not_split() -> None:

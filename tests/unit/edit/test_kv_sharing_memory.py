@@ -18,7 +18,7 @@ import multihead as mh
 from multihead._base.float64 import float64, float64_device
 from multihead.edit.kv_sharing import coordinates
 from multihead.edit.kv_sharing.cluster import cluster, sharing_cost
-from multihead.edit.kv_sharing.coordinates import Coordinates, leading_count
+from multihead.edit.kv_sharing.coordinates import PrincipalCoordinates, leading_count
 from multihead.edit.kv_sharing.input_moments import Moments, moments_of
 from multihead.edit.kv_sharing.share import share_kv
 from multihead.model.head_weights import HeadWeights
@@ -95,7 +95,7 @@ def test_the_peak_is_that_of_the_formula(
         groups = cluster(layer, own, moments, 2)
     with LiveBytes() as sharing:
         share_kv(own, groups, moments)
-    limit = 6 * per_head + 16 * shared
+    limit = 5 * per_head + 12 * shared
     assert 0.5 * limit < summing.peak < limit
     assert kept + clustering.peak < limit
     assert kept + sharing.peak < limit
@@ -135,7 +135,7 @@ def _outputs(weights: HeadWeights, x: Tensor) -> list[Tensor]:
 def test_coordinates_keep_the_products_of_maps_and_inputs(bias: bool) -> None:
     x, w = torch.randn(50, 13, dtype=torch.float64), torch.randn(3, 13, dtype=torch.float64)
     b = torch.randn(3, dtype=torch.float64) if bias else None
-    principal = Coordinates.principal(x.T @ x, 5)
+    principal = PrincipalCoordinates.principal(x.T @ x, 5)
     inputs, maps = principal.of(x), principal.of_maps(w, b)
     inputs = inputs if bias else torch.cat([inputs[:, :5], inputs[:, 6:]], dim=1)
     torch.testing.assert_close(inputs @ maps.T, x @ w.T + (0 if b is None else b))

@@ -139,7 +139,6 @@ def test_every_fit_is_measured_on_the_model(bert: BertModel, text: Calibration) 
     assert first.distance_written == pytest.approx(second.distance_before)  # with the one that is written
     assert second.distance_written == pytest.approx(refit.distance())
     assert second.distance_written < second.distance_after  # the last solution has seen these tokens too
-    assert "block distance" in str(second)
     assert _output_distance(bert, student, text.held_out()) < 0.9 * before
 
 
@@ -189,7 +188,6 @@ def test_layers_see_what_is_already_cut(bert: BertModel, text: Calibration) -> N
     assert fit.after < fit.before
     (alone,) = _refit(bert, copy.deepcopy(bert), text, block).fit()
     assert (alone.before, alone.kept, alone.undone) == (0.0, False, False)
-    assert "left as it was" in str(alone)
 
 
 class _Square(nn.Module):

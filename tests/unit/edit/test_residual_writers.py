@@ -33,7 +33,7 @@ from transformers import (
 
 import multihead as mh
 from multihead import mask
-from multihead.edit.residual_block import Block, Layout
+from multihead.edit.residual_block import Block, TokenLayout
 from multihead.edit.residual_writers import MapReader, find_blocks, linear_maps
 from multihead.model.forward import Forward
 from unit.edit.sharp import sharp
@@ -208,7 +208,7 @@ def test_torchs_own_order_of_tokens_is_told_apart(batch_first: bool) -> None:
     model = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False).eval()
     x, hidden = torch.randn(5, 7, 14), torch.arange(7) >= torch.tensor([7, 3, 5, 1, 6])[:, None]
     block = _blocks(model, {"src": torch.randn(2, 3, 14) if batch_first else torch.randn(3, 2, 14)})[1]
-    layout = Layout(5, 7, ~hidden)
+    layout = TokenLayout(5, 7, ~hidden)
     seen: dict[str, tuple[Tensor, Tensor]] = {}
     weights = {w.parameter: model.get_parameter(w.parameter) for w in block.writers}
     sums: list[Tensor] = []
@@ -251,11 +251,11 @@ def test_padding_under_a_ragged_mask_is_left_out(lengths: list[int]) -> None:
 
 def _w_o_inputs(model: nn.Module, x: Tensor, lengths: list[int]) -> Tensor:
     seen: list[Tensor] = []
-    layouts: list[Layout] = []
+    layouts: list[TokenLayout] = []
 
     def listen(call: Any, compute: Any) -> Tensor:
         heads = compute()
-        layouts.append(Layout.of(call, heads))
+        layouts.append(TokenLayout.of(call, heads))
         return heads
 
     weights = {"attn.o_proj.weight": model.get_parameter("attn.o_proj.weight")}

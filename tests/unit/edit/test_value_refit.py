@@ -43,8 +43,7 @@ def _refit(model: nn.Module, keep: list[int], *, values: bool = True) -> tuple[B
     """The refit of a copy with these heads, which is `refit.student`."""
     text, student = Calibration(model, IDS, batch_size=7, held_out=0.2), copy.deepcopy(model)
     layer = mh.anatomy(model)[0]
-    heads = HeadWeights.of(layer).keep(keep)
-    install(student, layer, heads)
+    heads = install(student, layer, HeadWeights.of(layer).keep(keep))
     run, (block,) = text.block_run(model, student), text.blocks
     run.advance(block.path)
     refit = BlockRefit(run, block, text, heads=heads if values else None)

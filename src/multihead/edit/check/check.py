@@ -70,8 +70,8 @@ class CheckReport:
         """The conditions that the check meets: `nn10<0.8` (of the cut model), `perplexity:relative>5%`, :drop."""
         check_instance("conditions", conditions, list | tuple, "a list", hint="['nn10<0.8']")
         met: list[str] = []
-        for given in conditions:
-            condition = read_condition(given, self.metrics)
+        for text in conditions:
+            condition = read_condition(text, self.metrics)
             before, after = self[condition.column]
             if math.isnan(after) or condition.holds(_compared(condition, before, after)):
                 written = METRICS[condition.column].format

@@ -29,7 +29,7 @@ from multihead.edit.kv_sharing.low_rank import Metrics, energy, gram, pooled_met
 from multihead.edit.kv_sharing.rotary import complex_pca
 from multihead.edit.kv_sharing.sharing_problems import (
     Dims,
-    Problem,
+    SharingProblem,
     attended_covariance,
     key_problem,
     outer,
@@ -87,7 +87,7 @@ def sharing_cost(own: HeadWeights, moments: Moments) -> Cost:
         dims: Dims = slice(None) if path.pairs is None else list(path.pairs.rest)
         problem = key_problem(own, moments, everyone, dims)
         weights = problem.weights * (path.scale**2 * spread)[:, None, None]
-        keys = _gram(Problem(problem.maps, weights, problem.metrics))
+        keys = _gram(SharingProblem(problem.maps, weights, problem.metrics))
 
     @cache
     def cost(kv: tuple[int, ...]) -> float:
@@ -109,7 +109,7 @@ def sharing_cost(own: HeadWeights, moments: Moments) -> Cost:
     return cost
 
 
-def _gram(problem: Problem) -> Float64[Tensor, "head dim other dim"]:
+def _gram(problem: SharingProblem) -> Float64[Tensor, "head dim other dim"]:
     pooled = pooled_metric(problem.maps, problem.weights, problem.metrics)
     return gram(problem.maps, problem.weights, pooled)
 

@@ -1,4 +1,4 @@
-"""Coordinates of a layer's input in which second moments of every head fit into memory.
+"""PrincipalCoordinates of a layer's input in which second moments of every head fit into memory.
 
 A head's second moment of inputs of width d has d² values; 32 heads of width 4096 have 4 GB of them in fp64. So for
 wide inputs, the full matrix is kept only for the leading principal components of the layer's input, and the
@@ -10,9 +10,9 @@ The principal components of all tokens are uncorrelated, so those of the tokens 
 and the last ones have the least variance. Where n = d, coordinates are the input itself, and nothing is neglected.
 
 >>> import torch
->>> from multihead.edit.kv_sharing.coordinates import Coordinates
+>>> from multihead.edit.kv_sharing.coordinates import PrincipalCoordinates
 >>> x = torch.randn(50, 7, dtype=torch.float64)
->>> coordinates = Coordinates.principal(x.T @ x, 3)
+>>> coordinates = PrincipalCoordinates.principal(x.T @ x, 3)
 >>> coordinates.of(x).shape                              # with the 1
 torch.Size([50, 8])
 >>> w = torch.randn(2, 7, dtype=torch.float64)
@@ -41,7 +41,7 @@ def leading_count(heads: int, width: int) -> int:
 
 
 @dataclass(frozen=True)
-class Coordinates:
+class PrincipalCoordinates:
     """x U of an input x, U orthonormal; the first `leading` have full second moments."""
 
     width: int
@@ -50,15 +50,15 @@ class Coordinates:
     """U; None is the identity"""
 
     @staticmethod
-    def identity(width: int) -> Coordinates:
-        return Coordinates(width, width)
+    def identity(width: int) -> PrincipalCoordinates:
+        return PrincipalCoordinates(width, width)
 
     @staticmethod
-    def principal(square: Float64[Tensor, "width width"], leading: int) -> Coordinates:
+    def principal(square: Float64[Tensor, "width width"], leading: int) -> PrincipalCoordinates:
         """Principal coordinates: eigenvectors of Σ x xᵀ, the largest first."""
         if leading >= len(square):
-            return Coordinates.identity(len(square))
-        return Coordinates(len(square), leading, torch.linalg.eigh(square).eigenvectors.flip(1))
+            return PrincipalCoordinates.identity(len(square))
+        return PrincipalCoordinates(len(square), leading, torch.linalg.eigh(square).eigenvectors.flip(1))
 
     def of(self, x: Float[Tensor, "*rows width"]) -> Float[Tensor, "*rows width_and_1"]:
         """x̃ in principal coordinates, with the 1 behind the leading ones."""

@@ -10,12 +10,12 @@ All sums are in fp64, over real tokens. Per head they are full for the n leading
 diagonal for the others (`coordinates`); only the moments of all tokens are width × width. Of sums, moments and
 factorisation together,
 
-    peak ≈ 8 bytes · (6 · heads · (n + 1)² + 16 · width²)    where    8 · heads · (n + 1)² ≤ HEAD_MOMENT_BYTES
+    peak ≈ 8 bytes · (5 · heads · (n + 1)² + 12 · width²)    where    8 · heads · (n + 1)² ≤ HEAD_MOMENT_BYTES
 
-plus activations and the workspace of LAPACK: 3.8 GB for 32 heads of width 4096. The factors were measured on small
-layers (tests/unit/edit/test_kv_sharing_memory.py); they count the copies that a pass over the corpus makes.
-By the count of sums it is half as much again where keys and values read different tensors. Inputs wider than n take
-a second pass: the first finds their principal components.
+plus activations and the workspace of LAPACK: 3.0 GB for 32 heads of width 4096. The factors were measured on small
+layers (tests/unit/edit/test_kv_sharing_memory.py) and count all copies. By the count of sums it is half as much
+again where keys and values read different tensors. Inputs wider than n take a second pass: the first finds their
+principal components.
 
 >>> import torch, multihead as mh
 >>> from multihead.edit.kv_sharing.input_moments import moments_of
@@ -38,12 +38,10 @@ from torch import Tensor, nn
 
 from multihead._base.float64 import float64
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import PerSite, State
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun
 from multihead.corpus.data_parallel import shard
-from multihead.corpus.documents import Corpus
-from multihead.corpus.run import Runner
-from multihead.corpus.run import run as run_corpus
-from multihead.edit.kv_sharing.coordinates import Coordinates, leading_count
+from multihead.corpus.run import BatchRunner, Runner
+from multihead.edit.kv_sharing.coordinates import PrincipalCoordinates, leading_count
 from multihead.edit.kv_sharing.key_path import KeyPath, find_key_path
 from multihead.errors import MultiheadError
 from multihead.layer import Problem, weights_of
@@ -55,7 +53,6 @@ from multihead.model.forward import Forward
 from multihead.model.head_weights import HeadWeights
 from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.projection_inputs import ProjectionInputs, QKVInputs, projections_of
-from multihead.model.sites import Site
 from multihead.model.statistics.second_moments import CrossMoments
 
 BYTES = 64 << 20
@@ -91,8 +88,8 @@ class Moments:
     attended_key_moment: HeadMoment
     key_context_moment: HeadMoment
     """the context moment of the input of W_K: the same unless keys and values read different tensors"""
-    key_coordinates: Coordinates
-    value_coordinates: Coordinates
+    key_coordinates: PrincipalCoordinates
+    value_coordinates: PrincipalCoordinates
     key_path: KeyPath
     shift_free: bool
     """a number added to all scores of a query changes nothing: no sinks, no softcap"""
@@ -108,7 +105,7 @@ class Moments:
 
 
 class MomentSums:
-    """Named second moments and totals of one attention, which add up over calls, parts of a corpus and ranks."""
+    """Named second moments and totals of one attention, which add up over calls and ranks."""
 
     def __init__(self) -> None:
         self.moments: dict[str, CrossMoments] = {}
@@ -123,14 +120,6 @@ class MomentSums:
     def add_total(self, name: str, x: Float64[Tensor, "..."]) -> None:
         self.totals[name] = x if name not in self.totals else self.totals[name] + x.to(self.totals[name].device)
 
-    def merge(self, other: MomentSums) -> None:
-        """Add the moments of a later part of the corpus."""
-        for name, moment in other.moments.items():
-            self.moment(name).merge(moment)
-        for name, total in other.totals.items():
-            self.add_total(name, total)
-        self.key_path = self.key_path or other.key_path
-
     def all_reduce(self, reduce: Callable[..., None]) -> None:
         """Turn the sums of this rank into those of all; `reduce` sums tensors over ranks, in place."""
         for moment in self.moments.values():
@@ -142,23 +131,6 @@ class MomentSums:
             reduce(scale)
             self.key_path = replace(self.key_path, scale=float(scale[0] / scale[1]))
 
-    def state(self) -> dict[str, Any]:
-        """The moments and totals as plain data."""
-        return {
-            "moments": {name: moment.state() for name, moment in self.moments.items()},
-            "totals": dict(self.totals),  # never changed in place
-            "key_path": None if self.key_path is None else self.key_path.state(),
-        }
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> MomentSums:
-        """The moments and totals of `state`."""
-        sums = MomentSums()
-        sums.moments = {name: CrossMoments.from_state(one) for name, one in state["moments"].items()}
-        sums.totals = dict(state["totals"])
-        sums.key_path = None if state["key_path"] is None else KeyPath.from_state(state["key_path"])
-        return sums
-
 
 def moments_of(
     model: nn.Module, layer: LayerAnatomy, batches: Iterable[Mapping[str, Any]], *, run: Runner = Forward.run
@@ -169,25 +141,37 @@ def moments_of(
     widths = layer.W_K[0].shape[1], layer.W_V[0].shape[1]
     leading = tuple(leading_count(layer.num_heads, width) for width in widths)
 
-    def summed(*, inputs: bool, coordinates: tuple[Coordinates, Coordinates] | None) -> MomentSums:
-        sums = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
-        run_corpus(model, Corpus(model, mine, part_batches=len(mine)), [sums], runner=run)
-        return sums.total(all_reduce)
+    def summed(
+        *, inputs: bool, coordinates: tuple[PrincipalCoordinates, PrincipalCoordinates] | None
+    ) -> MomentSums:
+        moments = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
+        runner = BatchRunner(model, [moments], run)
+        for batch in mine:
+            runner.run(Batch(batch))
+        if not any(bool(total.any()) for total in moments.sums.totals.values()):
+            raise MultiheadError(
+                f"{layer.name} ({layer.path}) did not attend to anything",
+                hint="is the calibration text empty, or the layer of a different model?",
+            )
+        moments.sums.all_reduce(all_reduce)
+        return moments.sums
 
     if leading == widths:
-        coordinates = Coordinates.identity(widths[0]), Coordinates.identity(widths[1])
+        coordinates = PrincipalCoordinates.identity(widths[0]), PrincipalCoordinates.identity(widths[1])
         sums = summed(inputs=True, coordinates=coordinates)
     else:
         sums = summed(inputs=True, coordinates=None)
-        of_keys = of_values = Coordinates.principal(sums.moments["key"].sums()[0], leading[0])
+        of_keys = of_values = PrincipalCoordinates.principal(sums.moments["key"].sums()[0], leading[0])
         if "value" in sums.moments:
-            of_values = Coordinates.principal(sums.moments["value"].sums()[0], leading[1])
+            of_values = PrincipalCoordinates.principal(sums.moments["value"].sums()[0], leading[1])
         coordinates = of_keys, of_values
-        sums.merge(summed(inputs=False, coordinates=coordinates))
+        attended = summed(inputs=False, coordinates=coordinates)
+        sums.moments |= attended.moments
+        sums.totals |= attended.totals
     return _moments(sums, *coordinates)
 
 
-def _moments(sums: MomentSums, of_keys: Coordinates, of_values: Coordinates) -> Moments:
+def _moments(sums: MomentSums, of_keys: PrincipalCoordinates, of_values: PrincipalCoordinates) -> Moments:
     """The moments: sums divided by the number of tokens, which are emptied."""
     assert sums.key_path is not None
     totals, tokens = sums.totals, int(sums.totals["tokens"])
@@ -227,7 +211,7 @@ def _head_moment(sums: MomentSums, name: str) -> HeadMoment:
     return HeadMoment(block, rest_squares, rest_sum)
 
 
-class LayerMoments(PerSite[MomentSums]):
+class LayerMoments(Accumulator):
     """Sums of one layer. If its module serves as several layers, those of all its calls.
 
     Args:
@@ -243,19 +227,15 @@ class LayerMoments(PerSite[MomentSums]):
         model: nn.Module,
         *,
         inputs: bool = True,
-        coordinates: tuple[Coordinates, Coordinates] | None = None,
+        coordinates: tuple[PrincipalCoordinates, PrincipalCoordinates] | None = None,
     ) -> None:
         super().__init__()
+        self.sums = MomentSums()
         self.layer, self.model, self.weights = layer, model, HeadWeights.of(layer)
         self.sum_inputs, self.coordinates = inputs, coordinates
         self._inputs = ProjectionInputs({layer.path: projections_of(layer, model)})
         self._calls = 0  # of the layer within one forward: the first batch runs to its end, and shows how many
-
-    def make(self, site: Site) -> MomentSums:
-        return MomentSums()
-
-    def restore(self, site: Site, state: State) -> MomentSums:
-        return MomentSums.from_state(state)
+        self._ran = False
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -266,7 +246,7 @@ class LayerMoments(PerSite[MomentSums]):
         """Add the inputs of an attention call to the moments."""
         if call.path != self.layer.path:
             return
-        x, sums = self._inputs.take(call, self.weights), self.of_call(call)
+        x, sums = self._inputs.take(call, self.weights), self.sums
         with autocast_disabled(call.problem.q.device):
             if self.sum_inputs:
                 self._add_inputs(sums, call, x)
@@ -295,24 +275,15 @@ class LayerMoments(PerSite[MomentSums]):
             sums.add_total("key_distances", _key_distances(problem, queries, keys))
 
     def satisfied(self, call: Call) -> bool:
-        return self.batches > 0 and call.path == self.layer.path and call.site.call_index + 1 == self._calls
+        return self._ran and call.path == self.layer.path and call.site.call_index + 1 == self._calls
 
-    def total(self, all_reduce: Callable[..., None]) -> MomentSums:
-        """The moment sums of all calls and all ranks."""
-        if not self.of or not any(bool(x.any()) for one in self.of.values() for x in one.totals.values()):
-            raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) did not attend to anything",
-                hint="is the calibration text empty, or the layer of a different model?",
-            )
-        total, *others = self.of.values()
-        self.of = {}
-        for one in others:
-            total.merge(one)
-        total.all_reduce(all_reduce)
-        return total
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        self._ran = True
 
 
-def _add_attended(sums: MomentSums, call: Call, x: QKVInputs, of_keys: Coordinates, of_values: Coordinates) -> None:
+def _add_attended(
+    sums: MomentSums, call: Call, x: QKVInputs, of_keys: PrincipalCoordinates, of_values: PrincipalCoordinates
+) -> None:
     """Add moments of contexts P X̃ of every head, and of keys weighted by their attention."""
     problem, queries, keys = call.problem, call.real_rows, of_keys.of(x.k)
     inputs = {"context": (keys, of_keys.leading)}

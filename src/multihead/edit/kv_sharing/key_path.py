@@ -5,9 +5,8 @@ It is found by comparing the queries and keys that the kernel gets with the proj
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Literal
 
 import torch
 from jaxtyping import Bool
@@ -32,20 +31,6 @@ class KeyPath:
     """rotary: the dimensions that are rotated together"""
     scale: float = 1.0
     """the scores are so much times the product of the projections"""
-
-    def state(self) -> dict[str, Any]:
-        """The key path as plain data."""
-        pairs = (
-            None
-            if self.pairs is None
-            else [list(x) for x in (self.pairs.first, self.pairs.second, self.pairs.rest)]
-        )
-        return {"kind": self.kind, "pairs": pairs, "scale": self.scale}
-
-    @staticmethod
-    def from_state(state: Mapping[str, Any]) -> KeyPath:
-        pairs = None if state["pairs"] is None else Pairs(*(tuple(map(int, x)) for x in state["pairs"]))
-        return KeyPath(cast(Kind, state["kind"]), pairs, float(state["scale"]))
 
 
 def find_key_path(

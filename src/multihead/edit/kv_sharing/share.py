@@ -26,7 +26,7 @@ from torch import Tensor
 
 from multihead._base.float64 import float64
 from multihead.edit.kv_sharing.cluster import KVGroups, readers_of
-from multihead.edit.kv_sharing.coordinates import Coordinates
+from multihead.edit.kv_sharing.coordinates import PrincipalCoordinates
 from multihead.edit.kv_sharing.input_moments import Moments
 from multihead.edit.kv_sharing.low_rank import JointLowRank, joint_low_rank
 from multihead.edit.kv_sharing.rotary import Pairs, complex_pca
@@ -178,7 +178,7 @@ def _kv_of_head(own: HeadWeights, kv_groups: KVGroups) -> list[int]:
 
 
 def _balanced(
-    solution: JointLowRank, coordinates: Coordinates, old: Tensor
+    solution: JointLowRank, coordinates: PrincipalCoordinates, old: Tensor
 ) -> tuple[Float64[Tensor, "rank width"], Float64[Tensor, " rank"] | None, Float64[Tensor, "head dim rank"]]:
     """A shared map, bias and coefficients: the rows are as large as those of the old maps.
 

@@ -31,7 +31,7 @@ Dims = slice | list[int]
 
 
 @dataclass(frozen=True)
-class Problem:
+class SharingProblem:
     """min over T, B of Σ_h tr N_h (W_h − T_h B) C_h (W_h − T_h B)ᵀ, in the coordinates of the layer's input."""
 
     maps: Maps
@@ -41,7 +41,7 @@ class Problem:
 
 def value_problem(
     own: HeadWeights, moments: Moments, heads: Sequence[int]
-) -> tuple[Problem, Float64[Tensor, "head width"] | None]:
+) -> tuple[SharingProblem, Float64[Tensor, "head width"] | None]:
     """The problem of sharing values, and means; metrics are around the means if a bias takes constants.
 
     Otherwise there are no means, and a value bias is a column of the maps.
@@ -51,15 +51,17 @@ def value_problem(
     origin = [own.origin[h] for h in heads]
     mean, spread = moment.mean[origin], _shrunk(_covariance(moment, origin), _mean_covariance(moment), VALUE_SHRINK)
     if own.b_o is not None and moments.sums_to_one:
-        problem = Problem(coordinates.of_maps(own.v[kv]), weights, _without_one(spread))
+        problem = SharingProblem(coordinates.of_maps(own.v[kv]), weights, _without_one(spread))
         return problem, torch.cat([mean[:, : coordinates.leading], mean[:, coordinates.leading + 1 :]], dim=1)
     metrics = _plus_square(spread, mean)
     if own.b_v is None:
-        return Problem(coordinates.of_maps(own.v[kv]), weights, _without_one(metrics)), None
-    return Problem(coordinates.of_maps(own.v[kv], own.b_v[kv]), weights, metrics), None
+        return SharingProblem(coordinates.of_maps(own.v[kv]), weights, _without_one(metrics)), None
+    return SharingProblem(coordinates.of_maps(own.v[kv], own.b_v[kv]), weights, metrics), None
 
 
-def key_problem(own: HeadWeights, moments: Moments, heads: Sequence[int], dims: Dims = slice(None)) -> Problem:
+def key_problem(
+    own: HeadWeights, moments: Moments, heads: Sequence[int], dims: Dims = slice(None)
+) -> SharingProblem:
     """The problem of sharing keys: N = E[q qᵀ], C the covariance of the keys that a query attends to."""
     kv, coordinates = [own.groups.kv_of_head[h] for h in heads], moments.key_coordinates
     origin = [own.origin[h] for h in heads]
@@ -67,12 +69,12 @@ def key_problem(own: HeadWeights, moments: Moments, heads: Sequence[int], dims: 
     weights = q @ moments.query @ q.mT
     if moments.shift_free:
         metrics = _shrunk(attended_covariance(moments, origin), _mean_attended_covariance(moments), KEY_SHRINK)
-        return Problem(coordinates.of_maps(own.k[kv][:, dims]), weights, metrics)
+        return SharingProblem(coordinates.of_maps(own.k[kv][:, dims]), weights, metrics)
     moment = moments.attended_key_moment
     mean = Metrics(moment.block.mean(0), moment.diagonal.mean(0))
     metrics = _shrunk(Metrics(moment.block[origin], moment.diagonal[origin]), mean, KEY_SHRINK)
     bias = torch.zeros_like(own.k[kv][..., 0]) if own.b_k is None else own.b_k[kv]
-    return Problem(coordinates.of_maps(own.k[kv], bias)[:, dims], weights, metrics)
+    return SharingProblem(coordinates.of_maps(own.k[kv], bias)[:, dims], weights, metrics)
 
 
 def rotary_problem(

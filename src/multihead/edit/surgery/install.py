@@ -14,15 +14,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from multihead.corpus.run import Runner
 from multihead.edit.surgery.layout import contiguous
 from multihead.edit.surgery.record import remember
 from multihead.edit.surgery.steps import Step
-from multihead.edit.surgery.structure import Attention
+from multihead.edit.surgery.structure import Attention, Structure
 from multihead.edit.surgery.trial import put, try_strategies
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.compiled import inner
@@ -32,6 +34,23 @@ from multihead.model.head_weights import HeadWeights
 from multihead.model.layer_anatomy import LayerAnatomy
 
 
+@dataclass(frozen=True)
+class InstalledHeads:
+    """The heads that a model has in one attention: their weights may change, their number may not."""
+
+    model: nn.Module
+    weights: HeadWeights
+    structure: Structure
+    steps: list[Step]
+    """those that changed the structure"""
+
+    def write(self, weights: HeadWeights) -> None:
+        """Give the same heads other weights."""
+        with torch.no_grad():
+            for name, stored in self.structure.weights.items():
+                self.model.get_parameter(name).copy_(stored(weights))
+
+
 def install(
     model: nn.Module,
     layer: LayerAnatomy,
@@ -39,12 +58,12 @@ def install(
     *,
     inputs: Mapping[str, Any] | tuple[Any, ...] | Tensor | None = None,
     run: Runner = Forward.run,
-) -> list[Step]:
-    """Give this attention of `model` these heads, in place; returns the steps that changed the structure.
+) -> InstalledHeads:
+    """Give this attention of `model` these heads, in place.
 
-    `layer` may be of a copy of the model, also of an uncut one. Heads are stored by kv head, see `arranged`: column
-    i of W_O is that of arranged head i // value_dim. A module whose code is unknown is tried on `inputs`, the
-    arguments of the model, or on made-up ones; `run` runs the model on them.
+    `layer` may be of a copy of the model. Heads are stored by kv head, see `arranged`: column i of W_O belongs to
+    arranged head i // value_dim. A module of unknown code is tried on `inputs`, the arguments of the model, or on
+    made-up ones; `run` runs the model on them.
     """
     root = inner(model)
     _check_shapes(layer, new)
@@ -53,11 +72,12 @@ def install(
     cutting = cutting_of(root.get_submodule(layer.path))
     attention = Attention(root, layer, new, cutting or Cutting())
     if cutting is None:
-        done = try_strategies(attention, inputs, run)
+        structure, steps = try_strategies(attention, inputs, run)
     else:
-        done = put(root, attention.structure(attention.ways()[0]))
-    remember(root, done)
-    return done
+        structure = attention.structure(attention.ways()[0])
+        steps = put(root, structure, new)
+    remember(root, steps)
+    return InstalledHeads(root, new, structure, steps)
 
 
 def arranged(new: HeadWeights) -> HeadWeights:
@@ -78,7 +98,7 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
         for path, module in root.named_modules(remove_duplicate=False)
         for leaf, p in module.named_parameters(recurse=False, remove_duplicate=False)
     }
-    for name in sorted(layer.parameters):
+    for name, uncut in sorted(layer.parameters.items()):
         if name not in owners:
             raise _missing(root, layer, name, set(owners))
         home, parameter = owners[name]
@@ -87,6 +107,12 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
             raise TypeMismatchError(
                 f"{layer.path}: {name} is a {kind}, whose rows cannot be cut",
                 hint="cut the model before it is quantised, then quantise the cut model",
+            )
+        if parameter.shape != uncut.shape:
+            raise SizeError(
+                f"{layer.path}: {name} must have shape {tuple(uncut.shape)}, as when mh.anatomy found "
+                f"{layer.name}, got {tuple(parameter.shape)}",
+                hint="call mh.anatomy on the cut model",
             )
         other = next((n for n, (module, p) in owners.items() if p is parameter and module is not home), None)
         if other is not None:

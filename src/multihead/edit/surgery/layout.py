@@ -114,6 +114,10 @@ def out_values(new: HeadWeights, axis: int) -> Tensor:
     return columns if axis == 0 else columns.mT
 
 
+def out_bias(new: HeadWeights) -> Tensor:
+    return new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+
+
 def check_covered(pack: Pack, storage: Storage, own: nn.Parameter, place: str) -> None:
     """Raise unless every row of the layout belongs to a head: others would be lost."""
     rows = sum(

@@ -230,12 +230,12 @@ def patch(module: nn.Module, name: str, data: Any) -> bool:
             hint="something hooks into it: accelerate.hooks.remove_hook_from_submodules(model), or leave capture",
         )
     if not isinstance(module, mixin):
-        own = type(module)
-        if issubclass(own, PatchedModule):  # the new patch replaces the old one: no heads need no bias
-            own = next(base for base in own.__mro__ if not issubclass(base, PatchedModule))
+        original = type(module)
+        if issubclass(original, PatchedModule):  # the new patch replaces the old one: no heads need no bias
+            original = next(base for base in original.__mro__ if not issubclass(base, PatchedModule))
         changed: Any = module
-        changed.__class__ = _patched_class(mixin, own)
-        if isinstance(module, nn.MultiheadAttention) and not issubclass(own, MultiheadAttention):
+        changed.__class__ = _patched_class(mixin, original)
+        if isinstance(module, nn.MultiheadAttention) and not issubclass(original, MultiheadAttention):
             disable_fast_path(module)
     module.multihead_patch = data
     return True

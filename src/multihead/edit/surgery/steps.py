@@ -47,9 +47,6 @@ class Step:
             raise MultiheadError(f"a step must be {{do, at, name, value}}, got {data!r}", hint=OF_THE_CUT)
         return Step(**values)
 
-    def __str__(self) -> str:
-        return f"{self.do} {self.at}.{self.name}: {self.value}"
-
 
 def apply(model: nn.Module, steps: Iterable[Step]) -> list[Step]:
     """Apply these steps, in order and in place; returns those that changed something."""

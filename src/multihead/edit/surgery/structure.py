@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from torch import Tensor, nn
 
 from multihead.edit.surgery.kv_reuse import on_interface
-from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_values, packs_of
+from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_bias, out_values, packs_of
 from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError
@@ -31,20 +32,24 @@ CutHeads = dict[str, Any]
 
 @dataclass
 class Structure:
-    """Steps, and the values that are written into the parameters after them."""
+    """Steps, and the values of the parameters after them."""
 
     steps: list[Step] = field(default_factory=list[Step])
+    weights: dict[str, Callable[[HeadWeights], Tensor]] = field(
+        default_factory=dict[str, Callable[[HeadWeights], Tensor]]
+    )
+    """parameter → how it stores the weights of the new heads"""
     values: dict[str, Tensor] = field(default_factory=dict[str, Tensor])
+    """of other parameters that have rows for every head"""
 
     def add(self, do: str, at: str, name: str, value: Any) -> None:
         """Add a step to the structure."""
         self.steps.append(Step(do, at, name, value))
 
-    def put(self, name: str, values: Tensor) -> None:
-        """Give a parameter of the structure new values, and their shape."""
-        at, _, leaf = name.rpartition(".")
-        self.add("resize", at, leaf, list(values.shape))
-        self.values[name] = values
+    def resize(self, name: str, values: Tensor) -> None:
+        """Add the step that gives a parameter the shape of its new values."""
+        path, _, leaf = name.rpartition(".")
+        self.add("resize", path, leaf, list(values.shape))
 
 
 @dataclass(frozen=True)
@@ -52,10 +57,16 @@ class Chosen:
     """The kept heads: their indices in the model as it is now, and in the uncut one, which had `of`."""
 
     now: list[int]
-    first: list[int]
-    of: int
     count: int
     """how many there are now"""
+    ids: list[int]
+    """of all heads in the uncut model"""
+    of: int
+
+    @property
+    def first(self) -> list[int]:
+        """The indices of the kept heads in the uncut model."""
+        return [self.ids[h] for h in self.now]
 
 
 class Attention:
@@ -67,36 +78,12 @@ class Attention:
         self.q = self._chosen("q", new.origin, layer.num_heads)
         self.kv = self._chosen("kv", new.kv_origin, layer.num_kv_heads)
 
-    def _ids(self, what: str) -> list[int] | None:
-        """The indices of the heads in the uncut model, when `layer` was found; None if it was uncut then."""
-        cut_heads: CutHeads | None = getattr(self.layer.module, CUT, None)
-        if cut_heads is None or (self.layer.module is self.module and self.cut_since):
-            return None
-        return cut_heads[what]["heads"]
-
-    @property
-    def cut_since(self) -> bool:
-        """Whether the module's structure was cut after the anatomy `layer` was taken."""
-        if self.layer.module is self.module:
-            return any(p is not self.layer.parameters[name] for name, p in self.own_parameters().items())
-        return getattr(self.layer.module, CUT, None) != getattr(self.module, CUT, None)
-
-    def _chosen(self, what: str, origin: Sequence[int], heads: int) -> Chosen:
-        """The chosen heads of the structure; `origin` counts those of the model now, or of the uncut one."""
+    def _chosen(self, what: str, origin: Sequence[int], count: int) -> Chosen:
+        """The chosen heads of the structure; `origin` are their indices in the model now."""
         cut_heads: CutHeads | None = getattr(self.module, CUT, None)
-        ids = self._ids(what)
-        first = list(origin) if ids is None else [ids[h] for h in origin]
-        if cut_heads is None:
-            return Chosen(list(origin), first, heads, heads)
-        present, of = cut_heads[what]["heads"], cut_heads[what]["of"]
-        removed = [h for h in first if h not in present]
-        if removed or (ids is None and heads not in (of, len(present))):
-            raise MultiheadError(
-                f"{self.layer.name} ({self.layer.path}) has heads {present} of {of}, and cannot get {first}"
-                + (f": {removed} were removed" if removed else f" of a layer of {heads}"),
-                hint="start from a copy of the uncut model, or call mh.anatomy on the cut one first",
-            )
-        return Chosen([present.index(h) for h in first], first, of, len(present))
+        uncut: dict[str, Any] = {"heads": list(range(count)), "of": count}
+        before = uncut if cut_heads is None else cut_heads[what]
+        return Chosen(list(origin), count, before["heads"], before["of"])
 
     def ways(self) -> list[Way]:
         """The ways to change the structure that fit the module and these heads, best first."""
@@ -126,7 +113,7 @@ class Attention:
         copied: set[str] = set()
         for pack in packs_of(layer.storage, layer.path):
             if pack.letters in uncut:
-                structure.values[pack.parameter] = self._kept_rows(pack)
+                structure.weights[pack.parameter] = partial(self._kept_rows, pack)
                 continue
             if any(letter in uncut for letter in pack.letters):
                 raise MultiheadError(
@@ -136,13 +123,14 @@ class Attention:
                 )
             check_covered(pack, layer.storage, layer.parameters[pack.parameter], layer.path)
             if way == "copies" and set(pack.letters) & set("kv"):
-                structure.put(pack.parameter, self._with_copies(structure, pack, copied))
-            else:
-                structure.put(pack.parameter, pack.values(new))
+                pack = self._with_copies(structure, pack, copied)
+            structure.resize(pack.parameter, pack.values(new))
+            structure.weights[pack.parameter] = pack.values
         part = layer.weights["o"]
-        structure.put(part.parameter, out_values(new, part.axis))
+        structure.resize(part.parameter, out_values(new, part.axis))
+        structure.weights[part.parameter] = partial(out_values, axis=part.axis)
         if part.bias is not None:
-            structure.values[part.bias] = new.o.new_zeros(new.o.shape[1]) if new.b_o is None else new.b_o
+            structure.weights[part.bias] = out_bias
         self._per_head(structure)
         self._set_sizes(structure, way)
         if not new.heads:
@@ -229,8 +217,8 @@ class Attention:
     def _home(self, parameter: str) -> nn.Module:
         return self.root.get_submodule(parameter.rpartition(".")[0])
 
-    def _with_copies(self, structure: Structure, pack: Pack, done: set[str]) -> Tensor:
-        """A structure with few kv heads in blocks; the module that holds them gives every reader its copy."""
+    def _with_copies(self, structure: Structure, pack: Pack, done: set[str]) -> Pack:
+        """The layout of few kv heads in blocks; the module that holds them gives every reader its copy."""
         new, path = self.new, pack.parameter.rpartition(".")[0]
         home = self._home(pack.parameter)
         seen = home.multihead_patch["packing"] if isinstance(home, RepeatKV) else pack.order
@@ -248,9 +236,9 @@ class Attention:
                 "packing": seen,
             }
             structure.add("patch", path, "repeat kv", data)
-        return stored.values(new)
+        return stored
 
-    def _kept_rows(self, pack: Pack) -> Tensor:
+    def _kept_rows(self, pack: Pack, weights: HeadWeights) -> Tensor:
         """All rows of the uncut layer, for structures with a norm over all heads, which needs them.
 
         Of k, those of all kv heads that became one are that one's: the norm sees what it would see with copies.
@@ -258,7 +246,7 @@ class Attention:
         letter, size = pack.letters, self.layer.key_dim
         values = self.root.get_parameter(pack.parameter).detach().clone()
         rows = values.mT if pack.axis == 1 and not pack.bias else values
-        new: Tensor | None = getattr(self.new, f"b_{letter}" if pack.bias else letter)
+        new: Tensor | None = getattr(weights, f"b_{letter}" if pack.bias else letter)
         for head, i in self._sources(letter).items():
             rows[head * size : (head + 1) * size] = 0.0 if new is None else new[i]
         return values
@@ -267,10 +255,8 @@ class Attention:
         """{head of the uncut layer: the new head that replaces it in the structure}."""
         if letter == "q":
             return {head: i for i, head in enumerate(self.q.first)}
-        known = self._ids("kv")
-        was = range(self.layer.num_kv_heads) if known is None else known
-        old = self.layer.groups.kv_of_head
-        merged = {was[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
+        ids, old = self.kv.ids, self.layer.groups.kv_of_head
+        merged = {ids[old[h]]: kv for h, kv in zip(self.new.origin, self.new.groups.kv_of_head, strict=True)}
         return merged | {head: i for i, head in enumerate(self.kv.first)}
 
     def _between(self, structure: Structure) -> set[str]:
@@ -280,8 +266,8 @@ class Attention:
         for letter in "qkv":
             chosen = self.q if letter == "q" else self.kv
             for name in self.layer.between[letter]:
-                at = name.rpartition(".")[0]
-                above = at.rpartition(".")[0]
+                path = name.rpartition(".")[0]
+                above = path.rpartition(".")[0]
                 several = self.root.get_submodule(above) if above else None
                 if isinstance(several, nn.ModuleList):
                     if above not in lists and chosen.now != list(range(chosen.count)):
@@ -289,15 +275,16 @@ class Attention:
                         structure.add("set", above.rpartition(".")[0], "num_heads", len(chosen.now))
                     lists.add(above)
                     continue
-                norm, weight = self.root.get_submodule(at), self.root.get_parameter(name)
+                norm, weight = self.root.get_submodule(path), self.root.get_parameter(name)
                 if is_patched(norm, "select heads") or weight.shape == (chosen.count * self.layer.key_dim,) != (
                     self.layer.key_dim,
                 ):
                     uncut.add(letter)
                     data = {"size": self.layer.key_dim, "heads": chosen.first}
-                    structure.add("patch", at, "select heads", data)
+                    structure.add("patch", path, "select heads", data)
                 elif weight.shape == (chosen.count, self.layer.key_dim):
-                    structure.put(name, weight.detach()[chosen.now])
+                    structure.values[name] = weight.detach()[chosen.now]
+                    structure.resize(name, structure.values[name])
                 elif weight.numel() not in (1, self.layer.key_dim):
                     raise MultiheadError(
                         f"{self.layer.path}: {name} of shape {tuple(weight.shape)} is between W_{letter.upper()} "
@@ -319,7 +306,8 @@ class Attention:
     def _rows_of(self, structure: Structure, name: str) -> None:
         rows = self.root.get_parameter(name).detach()
         size = rows.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
-        structure.put(name, rows.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1))
+        structure.values[name] = rows.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1)
+        structure.resize(name, structure.values[name])
 
 
 def _arguments(module: nn.Module) -> set[str]:

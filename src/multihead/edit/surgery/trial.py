@@ -25,33 +25,25 @@ from multihead.model.call import Call, Compute
 from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.forward import Forward, ModelInputs, StopForward
+from multihead.model.head_weights import HeadWeights
 from multihead.model.run_by_blocks import tensors_in
-from multihead.model.sites import CUT
 
 Inputs = ModelInputs | Tensor | None
 _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)
 
 
-def put(root: nn.Module, structure: Structure) -> list[Step]:
-    """Do the steps of a structure and write its values, into new parameters where heads have moved."""
+def put(root: nn.Module, structure: Structure, weights: HeadWeights) -> list[Step]:
+    """Do the steps of a structure, and write the weights of the heads; returns the steps that changed something."""
+    values = structure.values | {name: stored(weights) for name, stored in structure.weights.items()}
     done = apply(root, structure.steps)
-    moved = any(step.name == CUT for step in done)
     with torch.no_grad():
-        for name, x in structure.values.items():
-            parameter = root.get_parameter(name)
-            if moved:
-                at, _, leaf = name.rpartition(".")
-                parameter = nn.Parameter(torch.empty_like(parameter), requires_grad=parameter.requires_grad)
-                root.get_submodule(at).register_parameter(leaf, parameter)
-            parameter.copy_(x)
+        for name, x in values.items():
+            root.get_parameter(name).copy_(x)
     return done
 
 
-def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[Step]:
-    """Apply the first strategy after which the module computes the expected output."""
-    cut_heads = getattr(attention.module, CUT, None)
-    if cut_heads is not None and attention.cut_since:  # the strategy is known
-        return put(attention.root, _candidates(attention, None)[cut_heads["way"]]())
+def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> tuple[Structure, list[Step]]:
+    """Apply the first strategy after which the module computes the expected output; returns its structure."""
     root, layer = attention.root, attention.layer
     inputs = example_inputs(root) if inputs is None else inputs
     inputs = (inputs,) if isinstance(inputs, Tensor) else inputs
@@ -65,10 +57,10 @@ def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> list[St
             try:
                 structure = make()
                 restore = _restorer(root, {step.at for step in structure.steps})
-                done = put(root, structure)
+                done = put(root, structure, attention.new)
                 difference = _difference(_outputs(home(*expected.args, **expected.kwargs)), expected.outputs)
                 if difference is not None and difference <= _tolerance(expected.outputs):
-                    return done
+                    return structure, done
                 reason = "other shapes" if difference is None else f"differs by {difference:.2g}"
                 tried.append(f"{strategy}: {reason}")
             except _FAILS as failed:
@@ -103,14 +95,12 @@ def _candidates(attention: Attention, returned: Any) -> dict[str, Callable[[], S
         strategies |= {way: (way, lambda _: []), f"{way}, widths": (way, _widths)}
     strategies["plain"] = ("sizes", _plain)
 
-    def make(name: str, way: Way, more: Callable[[Attention], list[Step]]) -> Structure:
+    def make(way: Way, more: Callable[[Attention], list[Step]]) -> Structure:
         structure = attention.structure(way, returns=_returns(attention, returned))
-        structure.steps = [  # with the name of the strategy: a later cut tries no other
-            Step(s.do, s.at, s.name, s.value | {"way": name}) if s.name == CUT else s for s in structure.steps
-        ] + more(attention)
+        structure.steps += more(attention)
         return structure
 
-    return {name: partial(make, name, *strategy) for name, strategy in strategies.items()}
+    return {name: partial(make, *strategy) for name, strategy in strategies.items()}
 
 
 def _widths(attention: Attention) -> list[Step]:

@@ -23,10 +23,10 @@ from multihead.model.anatomy import anatomy
 from multihead.model.families import STAND_INS
 from multihead.model.layer_anatomy import Anatomy
 from multihead.store.example_outputs import difference, example_outputs
+from multihead.store.formats.custom import verify_reload
 from multihead.store.replay import Shapes, rebuild
 from multihead.store.skeleton import TRANSFORMERS, import_transformers
 from multihead.store.snapshot import Snapshot, attention_of
-from multihead.store.verify import verify_reload
 
 _NAMES = {"num_key_value_heads": ("num_key_value_heads", "num_kv_heads")}
 
@@ -96,7 +96,7 @@ class StockFormat:
         if wrong:
             return f"transformers does not load it: {wrong[0]}"
         if self.snapshot.outputs is None:
-            return "there is no example input to compare its outputs on"
+            return "no example input was found to compare its outputs on"
         device = next((p.device for p in self.snapshot.model.parameters()), torch.device("cpu"))
         try:
             reason = difference(self.snapshot.outputs, example_outputs(model.to(device)), self.snapshot.dtype)
