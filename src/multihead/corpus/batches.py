@@ -178,7 +178,8 @@ def make_batches(
 def no_tokens(documents: int) -> MultiheadError:
     """The error for documents that make no batch."""
     return MultiheadError(
-        f"nothing to measure: {plural(documents, 'document')}, none with a token",
+        "nothing to measure: "
+        + (f"{plural(documents, 'document')} without a token" if documents else "no documents"),
         hint="data is an iterable of texts, lists of token ids, or batches; a generator can be read only once",
     )
 
@@ -328,7 +329,8 @@ def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
     )
     if is_tensor_of_ids and document.ndim == 1:
         return document.tolist()
-    if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
+    is_list = isinstance(document, Sequence) and not isinstance(document, bytes | bytearray)
+    if is_list and all(isinstance(i, int) and not isinstance(i, bool) for i in document):
         return list(document)
     raise TypeMismatchError(
         f"document {index} must be a text, a list of token ids or a batch, got {describe(document)}",
