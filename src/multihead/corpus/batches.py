@@ -329,9 +329,10 @@ def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
     )
     if is_tensor_of_ids and document.ndim == 1:
         return document.tolist()
-    is_list = isinstance(document, Sequence) and not isinstance(document, bytes | bytearray)
-    if is_list and all(isinstance(i, int) and not isinstance(i, bool) for i in document):
-        return list(document)
+    if isinstance(document, Sequence) and not isinstance(document, bytes | bytearray):
+        ids: list[int] = [i for i in document if isinstance(i, int) and not isinstance(i, bool)]
+        if len(ids) == len(document):
+            return ids
     raise TypeMismatchError(
         f"document {index} must be a text, a list of token ids or a batch, got {describe(document)}",
         hint="a batch is a mapping with the arguments of the model's forward",
