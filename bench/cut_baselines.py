@@ -48,7 +48,7 @@ def curvature(model: Any, text: Any, seed: int) -> tuple[list[str], Tensor]:
     from multihead.corpus.run import BatchRunner
     from multihead.edit.sensitivity import DOCUMENTS, output_distance
     from multihead.measures.importance.gradients import Gradients
-    from multihead.model.eval_mode import documents_in
+    from multihead.model.model_inputs import documents_in
 
     class Curvature(Gradients):
         total: Any = 0.0

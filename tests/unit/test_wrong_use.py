@@ -13,6 +13,7 @@ from torch import nn
 
 import multihead as mh
 from multihead.measures import Statistics
+from multihead.model.capture import Capture
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
 from multihead.table.column_meaning import Meaning
 
@@ -35,6 +36,20 @@ def entered(block: Any) -> None:
         pass
 
 
+def captured(keep: str | None = None) -> Capture:
+    net = model()
+    with torch.no_grad(), mh.capture(net, keep=keep) as heads:
+        net(torch.tensor(IDS[:1]))
+    return heads
+
+
+def gradients_without_backward() -> None:
+    net = model()
+    with mh.gate(net) as gates:
+        net(torch.tensor(IDS[:1]))
+    gates.gradients()
+
+
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     "no model": (lambda: mh.measure(None, IDS), r"model must be a torch\.nn\.Module, got None"),  # type: ignore[arg-type]
     "no model to capture": (lambda: entered(mh.capture(None)), "model must be"),  # type: ignore[arg-type]
@@ -55,6 +70,21 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mh.measure(model(), [torch.tensor([True, False])]),
         r"document 0 .*torch\.bool",
     ),
+    "bools for ids": (lambda: mh.measure(model(), [[True, False]]), r"document 0 must be .* got the list \[True"),
+    "bytes for text": (lambda: mh.measure(model(), [b"ab"]), "document 0 must be .* got the bytes b'ab'"),
+    "a file system that cannot be written": (
+        lambda: mh.measure(model(), IDS, out="/proc/nope/run"),
+        "nothing can be written to /proc",
+    ),
+    "a slice of rows": (lambda: captured("qk")["L0H0"].weights(rows=slice(2)), "rows must be .* got the slice"),  # type: ignore[arg-type]
+    "a number for means": (
+        lambda: mh.ablate(model(), ["L0H0"], replace="mean", means=3),  # type: ignore[arg-type]
+        "means must be a capture or None, got the int 3",
+    ),
+    "means that are not used": (lambda: mh.ablate(model(), ["L0H0"], means=captured()), "got replace='zero'"),
+    "a path for a source": (lambda: mh.patch(model(), "run", ["L0H0"]), "source must be a capture, got the str"),  # type: ignore[arg-type]
+    "gradients of a block without backward": (gradients_without_backward, "no gate has a gradient"),
+    "no similar pairs": (lambda: mh.similarity(model(), IDS).most_similar(0), "count must be at least 1, got 0"),
     "numbers for documents": (lambda: mh.measure(model(), [7, 8]), "document 0 must be a text, .* got the int 7"),  # type: ignore[list-item]
     "a batch without ids": (
         lambda: mh.measure(model(), [{"attention_mask": torch.ones(1, 3)}]),

@@ -19,6 +19,7 @@ import re
 import sys
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
+from difflib import get_close_matches
 from types import UnionType
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,9 @@ MOST_ITEMS = 2**20
 
 MOST_SEED = 2**32 - 1
 """The largest seed of numpy."""
+
+MOST_NAMES = 24
+"""How many names a hint lists."""
 
 # ---- models and data ------------------------------------------------------------------------------
 
@@ -231,6 +235,16 @@ def allocating(**sizes: int) -> Generator[None, None, None]:
 
 
 # ---- values in messages ---------------------------------------------------------------------------
+
+
+def names_hint(name: object, names: Iterable[str]) -> str:
+    """The hint for an unknown name: the similar names, or else the first of all."""
+    known = list(names)
+    similar = get_close_matches(str(name), known, n=3)
+    if similar:
+        return f"did you mean {' or '.join(similar)}?"
+    more = f", ... ({len(known)})" if len(known) > MOST_NAMES else ""
+    return f"choose one of {', '.join(known[:MOST_NAMES])}{more}"
 
 
 def describe(value: object) -> str:

@@ -178,7 +178,8 @@ def make_batches(
 def no_tokens(documents: int) -> MultiheadError:
     """The error for documents that make no batch."""
     return MultiheadError(
-        f"nothing to measure: {plural(documents, 'document')}, none with a token",
+        "nothing to measure: "
+        + (f"{plural(documents, 'document')} without a token" if documents else "no documents"),
         hint="data is an iterable of texts, lists of token ids, or batches; a generator can be read only once",
     )
 
@@ -328,8 +329,10 @@ def token_ids(document: Any, tokenizer: Any, index: int) -> list[int]:
     )
     if is_tensor_of_ids and document.ndim == 1:
         return document.tolist()
-    if isinstance(document, Sequence) and all(isinstance(i, int) for i in document):
-        return list(document)
+    if isinstance(document, Sequence) and not isinstance(document, bytes | bytearray):
+        ids: list[int] = [i for i in document if isinstance(i, int) and not isinstance(i, bool)]
+        if len(ids) == len(document):
+            return ids
     raise TypeMismatchError(
         f"document {index} must be a text, a list of token ids or a batch, got {describe(document)}",
         hint="a batch is a mapping with the arguments of the model's forward",

@@ -47,9 +47,12 @@ def warn_of_unknown(unknown: int, tokens: int, what: str) -> None:
 
 
 def check_language(tokenizer: Any, texts: Iterable[Any], what: str) -> None:
-    """Tokenize the beginning of the first texts, and warn if many tokens are unknown; token ids are skipped."""
+    """Tokenize the beginning of the first texts, and warn if many tokens are unknown.
+
+    Token ids are skipped, and texts that can be read only once.
+    """
     unknown_id = getattr(tokenizer, "unk_token_id", None)
-    if unknown_id is None:
+    if unknown_id is None or iter(texts) is texts:
         return
     beginnings = [text[:CHARACTERS] for text in islice(texts, LOOKED_AT) if isinstance(text, str)]
     ids = [i for text in beginnings for i in tokenizer(text)["input_ids"]]

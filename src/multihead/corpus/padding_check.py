@@ -30,8 +30,8 @@ from multihead.errors import MultiheadError
 from multihead.model.active_interceptions import isolated
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import takes_argument
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import takes_argument
 from multihead.model.sites import Key
 from multihead.model.statistics.head_statistics import HeadStatistics
 

@@ -39,8 +39,8 @@ from multihead.corpus.state import load_state
 from multihead.layer._kv_store import in_backward
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward, StopForward
+from multihead.model.model_inputs import plain_inputs
 
 Progress = Callable[[float], None]
 """Called with the number of batches that all processes have finished."""

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from multihead._base.arguments import check_flag, check_number
+from multihead._base.atomic_files import check_writable
 from multihead.corpus.checkpoint import EVERY, Checkpoint, check_identity
 from multihead.corpus.lock import locked
 from multihead.corpus.ranks import Ranks, job, restarted
@@ -94,6 +95,7 @@ class RunFolder:
 
         def prepare() -> None:
             """Create, lock and check the run folder."""
+            check_writable(self.path / TABLE)
             self.path.mkdir(parents=True, exist_ok=True)
             stack.enter_context(locked(self.path))
             self._check_contents()  # again: another run may have ended meanwhile

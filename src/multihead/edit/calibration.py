@@ -56,9 +56,9 @@ from multihead.model.activation_cache import SPARE, activation_bytes
 from multihead.model.anatomy import anatomy
 from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import documents_in
 from multihead.model.fingerprint import fingerprint
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
+from multihead.model.model_inputs import documents_in
 from multihead.model.run_by_blocks import BlockRun, Fronts, fronts_of
 from multihead.model.statistics.second_moments import Square
 

@@ -16,8 +16,8 @@ from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import ModelRunError, SizeError
-from multihead.model.eval_mode import documents_in
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import documents_in
 
 BATCH_TOKENS = 2048
 """A batch holds no more, padding included, unless one document does."""

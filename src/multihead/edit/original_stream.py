@@ -33,8 +33,8 @@ from multihead.edit.residual_block import Block, Rows, Tap, TokenLayout
 from multihead.model.activation_cache import ActivationCache
 from multihead.model.call import Call
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import plain_inputs
 from multihead.model.fingerprint import fingerprint
+from multihead.model.model_inputs import plain_inputs
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ from multihead.errors import MultiheadError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.gradients import PROBES, Gradients
 from multihead.measures.importance.losses import LanguageModel, OutputDistance
-from multihead.model.eval_mode import documents_in
+from multihead.model.model_inputs import documents_in
 from multihead.model.pooling import pooling_of
 
 DOCUMENTS = 256

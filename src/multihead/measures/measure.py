@@ -19,6 +19,7 @@ from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document, default_max_tokens
 from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
+from multihead.corpus.language import check_language
 from multihead.corpus.ranks import TIMEOUT, Ranks
 from multihead.corpus.run import Summary
 from multihead.corpus.run_folder import RunFolder
@@ -129,6 +130,7 @@ def measure(
     if out is None:
         several = set(parts) - {"statistics"} or bank is not None
         corpus = Corpus(model, rereadable(data) if several else data, **options)
+        check_language(tokenizer, corpus.documents, "the text")
         measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
         with shown_progress(progress, measured.pass_names) as shown:
             summary = measured.run(corpus, progress=_counted(shown, corpus))
@@ -143,6 +145,8 @@ def measure(
         documents = data if isinstance(data, Documents) else _counted_documents(data)
         options["max_tokens"] = max_tokens or default_max_tokens(model)
         corpus = Corpus(model, documents, **options)
+        if ranks.leads:
+            check_language(tokenizer, corpus.documents, "the text")
         measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
         identity = _identity(model, name, documents, corpus, measured, bank, seed)
         ranks.check_equal(identity)

@@ -11,7 +11,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_model
+from multihead._base.arguments import check_model, integers
 from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
@@ -39,6 +39,8 @@ EVERY = Statistics()
 
 LARGEST_MAP = 1 << 30
 """Default limit for one attention map, in bytes."""
+
+_KEPT = {"qk": "queries and keys", "v": "values", "outputs": "outputs"}
 
 
 @dataclass
@@ -269,7 +271,7 @@ class CapturedHead:
         """
         problem = self._kept(call, "qk").problem
         assert problem is not None
-        rows = [rows] if isinstance(rows, int) else rows
+        rows = rows if rows is None else integers("rows", [rows] if isinstance(rows, int) else rows)
         size = problem.coordinates
         count = size.queries if rows is None else len(rows)
         bytes_ = size.batch * count * size.keys * 4
@@ -333,7 +335,7 @@ class CapturedHead:
         missing = missing or (what == "v" and tensors.problem is not None and tensors.problem.v.shape[3] == 0)
         if missing:
             raise MultiheadError(
-                f"{what} of {self.site.label} was not kept", hint=f"mh.capture(model, keep={what!r})"
+                f"the {_KEPT[what]} of {self.site.label} were not kept", hint=f"mh.capture(model, keep={what!r})"
             )
         return tensors
 

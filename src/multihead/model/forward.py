@@ -31,8 +31,8 @@ from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError
 from multihead.model.call import Call, Compute, Listener
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import plain_inputs
 from multihead.model.intercept import Unseen, intercept
+from multihead.model.model_inputs import plain_inputs
 from multihead.model.rerun_from_attention import Change, Recording
 from multihead.model.run_errors import EXPLAINED, explained
 from multihead.model.sites import Key, Sites

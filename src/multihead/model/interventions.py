@@ -73,6 +73,9 @@ def ablate(
     """
     if replace not in ("zero", "mean", "uniform"):
         raise SizeError(f"replace must be zero, mean or uniform, got {replace!r}", hint='replace="zero" is pruning')
+    if means is not None and replace != "mean":
+        raise MultiheadError(f'means are for replace="mean", got replace={replace!r}', hint='replace="mean"')
+    check_instance("means", means, Capture | None, "a capture or None", hint='replace="mean", means=heads')
     sites = find_sites(model) if sites is None else sites
     picked = sites.resolve_heads(heads)
     captured_means = {} if means is None else _means(means, picked)
@@ -136,6 +139,12 @@ class Gates:
 
     def gradients(self) -> dict[str, float]:
         """{head: ∂loss/∂gate} after a backward pass; 0 for heads that the loss does not depend on."""
+        gates = self.parameters()
+        if gates and all(gate.grad is None for gate in gates):
+            raise MultiheadError(
+                "no gate has a gradient",
+                hint="call loss.backward() first, without torch.no_grad(), on the same gates",
+            )
         gradients: dict[str, float] = {}
         for site in self._sites():
             gradient = self._of[site.key].grad
@@ -247,6 +256,8 @@ def patch(
     """
     if what not in ("output", "q", "k", "v"):
         raise SizeError(f"what must be output, q, k or v, got {what!r}", hint='what="output"')
+    hint = 'with mh.capture(model, keep="outputs") as source: model(...)'
+    check_instance("source", source, Capture, "a capture", hint=hint)
     sites = source.sites if sites is None else sites
     picked, rows = sites.resolve_heads(heads), [rows] if isinstance(rows, int) else rows
     stored = {key: _stored(source, key, named, what, call) for key, named in picked.items()}

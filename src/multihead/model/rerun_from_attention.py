@@ -33,9 +33,9 @@ from multihead.errors import MultiheadError
 from multihead.model.active_interceptions import isolation_depth
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import documents_in
 from multihead.model.lazy_scores import LazyScores
 from multihead.model.lazy_weights import LazyWeights
+from multihead.model.model_inputs import documents_in
 from multihead.model.sites import Key, Site, Sites
 
 Change = Callable[[HeadOutputs], HeadOutputs]

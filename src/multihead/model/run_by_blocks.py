@@ -35,8 +35,8 @@ from torch.overrides import TorchFunctionMode
 
 from multihead.model.activation_cache import SPARE, ActivationCache, activation_bytes
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward, StopForward
+from multihead.model.model_inputs import plain_inputs
 from multihead.model.rerun_from_attention import ModuleCall, ModuleCalls, Returned, modules_beside, repeat_batch
 
 Inputs = Mapping[str, Any]

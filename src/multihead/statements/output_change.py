@@ -22,8 +22,8 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
-from multihead.model.eval_mode import plain_inputs
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import plain_inputs
 from multihead.model.rerun_from_attention import Change
 from multihead.model.rerun_strategies import Read, Reruns
 from multihead.model.run_with_graph import tensors_in

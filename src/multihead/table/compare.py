@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from torch import Tensor
 
+from multihead._base.arguments import names_hint
 from multihead._base.charts import MISSING, number
 from multihead._base.labels import agree
 from multihead._base.plural import plural
@@ -225,7 +226,7 @@ class TableComparison(Generic[T]):
             fault = f"only the second table has column {column!r}"
         else:
             fault = f"unknown column {column!r}"
-        raise SizeError(f"{condition!r}: {fault}", hint=f"both have {', '.join(self.before.columns)}")
+        raise SizeError(f"{condition!r}: {fault}", hint=names_hint(column, self.before.columns))
 
     # ---- showing ------------------------------------------------------------------------------
 

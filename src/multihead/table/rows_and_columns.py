@@ -17,6 +17,7 @@ from typing import Any, cast
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.arguments import names_hint
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.table.column_meaning import Meaning
 from multihead.table.head_names import parse
@@ -83,7 +84,7 @@ class TableData:
     def __getitem__(self, column: str) -> Any:
         """A column: fp64 numbers, or a tuple of words."""
         if column not in self.columns:
-            raise SizeError(f"unknown column {column!r}", hint=f"choose one of {', '.join(self.columns)}")
+            raise SizeError(f"unknown column {column!r}", hint=names_hint(column, self.columns))
         return self.columns[column]
 
     def numbers(self, column: str) -> Numbers:

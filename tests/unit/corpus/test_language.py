@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 
 import pytest
 
@@ -28,10 +29,13 @@ def test_a_served_text_says_which_words_the_model_does_not_have() -> None:
     assert unknown.to_json()["note"] == unknown.note
 
 
-def test_kinds_warn_of_a_text_in_another_language() -> None:
+@pytest.mark.parametrize("measured", [mh.measure, mh.kinds, mh.importance, mh.similarity])
+def test_measures_warn_of_a_text_in_another_language(measured: Callable[..., object]) -> None:
     model, tokenizer = mh.embedded()
+    foreign = ["Quokkas yodel while zebras juggle turnips."] * 2
     with pytest.warns(UserWarning, match=r"are unknown to the tokenizer: is the text in the model's language\?"):
-        mh.kinds(model, ["Quokkas yodel while zebras juggle turnips."] * 2, tokenizer=tokenizer)
+        measured(model, foreign, tokenizer=tokenizer)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        mh.kinds(model, tokenizer.sample_texts()[:2], tokenizer=tokenizer)
+        measured(model, tokenizer.sample_texts()[:2], tokenizer=tokenizer)
+        mh.kinds(model, iter(foreign), tokenizer=tokenizer)  # can be read only once

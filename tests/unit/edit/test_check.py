@@ -240,7 +240,7 @@ def test_models_of_another_shape_are_refused() -> None:
         ({"data": None}, "data must be documents or batches, got None"),
         ({"data": "a text"}, "data must be a list of texts, got one text"),
         ({"data": 5}, "data must be documents or batches, got the int 5"),
-        ({"data": []}, "0 documents, none with a token"),
+        ({"data": []}, "nothing to measure: no documents"),
         ({"tokenizer": 5}, "tokenizer must be callable"),
         ({"rounds": -1}, "rounds must be at least 0, got -1"),
         ({"rounds": "3"}, "rounds must be an integer, got '3'"),

@@ -110,7 +110,7 @@ def test_words() -> None:
 def test_conditions_that_cannot_be_asked() -> None:
     with pytest.raises(SizeError, match="unknown column 'z'") as caught:
         heads("z>1")
-    assert caught.value.hint == "both have x, y, kind"
+    assert caught.value.hint == "choose one of x, y, kind"
     with pytest.raises(SizeError, match="only the first table has column 'old'"):
         heads("old>1")
     with pytest.raises(SizeError, match="only the second table has column 'new'"):

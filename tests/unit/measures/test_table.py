@@ -71,7 +71,7 @@ def test_stacks_are_told_apart() -> None:
 def test_what_is_not_there() -> None:
     with pytest.raises(SizeError, match="unknown column 'entropie'") as caught:
         table()["entropie"]
-    assert caught.value.hint == "choose one of entropy, kind, worth"
+    assert caught.value.hint == "did you mean entropy?"
     with pytest.raises(SizeError, match="unknown head 'L9H0'"):
         table().row("L9H0")
     with pytest.raises(SizeError, match="'H3' is not a head name"):

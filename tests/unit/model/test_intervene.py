@@ -270,7 +270,7 @@ def test_what_does_not_fit_is_said() -> None:
         with mh.patch(model, source, ["L0H1"]):
             model(X[:, :5])
     with (
-        pytest.raises(mh.MultiheadError, match="qk of L0 was not kept"),
+        pytest.raises(mh.MultiheadError, match="the queries and keys of L0 were not kept"),
         mh.patch(model, source, ["L0H1"], what="q"),
     ):
         pass

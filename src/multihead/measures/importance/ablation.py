@@ -32,7 +32,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.losses import Loss, PerDocument, Target
 from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
-from multihead.model.eval_mode import documents_in
+from multihead.model.model_inputs import documents_in
 from multihead.model.rerun_from_attention import Change
 from multihead.model.rerun_strategies import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site

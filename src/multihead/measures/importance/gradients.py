@@ -42,7 +42,7 @@ from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Target
 from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
-from multihead.model.eval_mode import documents_in
+from multihead.model.model_inputs import documents_in
 from multihead.model.sites import Key, Sites
 from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable

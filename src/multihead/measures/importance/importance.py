@@ -31,6 +31,7 @@ from multihead._base.plural import plural
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
+from multihead.corpus.language import check_language
 from multihead.corpus.run import run
 from multihead.errors import SizeError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
@@ -177,6 +178,7 @@ def importance(
     check_seed(seed)
     check_function("progress", progress)
     corpus = Corpus(model, rereadable(data), tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
+    check_language(tokenizer, corpus.documents, "the text")
     chosen = choose_loss(loss, model, corpus.first().inputs, tokenizer, seed=seed)
     means = MeanOutputs() if method != "gradient" and "mean" in replace else None
     measured: list[Accumulator] = []

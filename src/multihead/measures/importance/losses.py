@@ -23,7 +23,7 @@ from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.eval_mode import documents_in
+from multihead.model.model_inputs import documents_in
 from multihead.model.pooling import Pooling
 
 IGNORED = -100

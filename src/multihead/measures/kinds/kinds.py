@@ -87,8 +87,7 @@ def kinds(
     if iter(corpus.documents) is corpus.documents:
         pieces = measured.pieces_for(corpus)
         corpus.documents = pieces.watch(corpus.documents)
-    else:
-        check_language(tokenizer, corpus.documents, "the text")
+    check_language(tokenizer, corpus.documents, "the text")
     run(model, corpus, measured.accumulators)
     measured.finish(corpus, pieces)
     return measured.result()

@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.arguments import check_count
 from multihead._base.chart_html import heatmap_html
 from multihead._base.charts import Heatmap, fraction
 from multihead._base.html import line, lines, table
@@ -100,6 +101,7 @@ class Similarity:
 
     def most_similar(self, count: int = 10, *, inside: bool = False) -> list[tuple[str, str, float]]:
         """The most similar pairs first, each head at most once; `inside`: only pairs within a layer."""
+        check_count("count", count)
         closeness = self.closeness
         order = closeness.triu(1).flatten().argsort(descending=True, stable=True).tolist()
         pairs: list[tuple[str, str, float]] = []

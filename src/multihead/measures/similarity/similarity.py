@@ -33,6 +33,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, State
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
+from multihead.corpus.language import check_language
 from multihead.corpus.run import Progress, run
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
@@ -101,6 +102,7 @@ def similarity(
         data = rereadable(data)
         weights = find_weights(model, Corpus(model, data, **options).first().inputs)
     corpus = Corpus(model, data, **options)
+    check_language(tokenizer, corpus.documents, "the text")
     sums = SimilaritySum(weights, layers=layers, largest=largest, seed=seed, by=by, within=within)
     run(model, corpus, [sums], progress=progress)
     return sums.result()

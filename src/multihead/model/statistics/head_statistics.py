@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from multihead._base.arguments import names_hint
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import SizeError
 from multihead.layer import Problem
@@ -173,7 +174,7 @@ class HeadStatistics:
 
     def _index(self, name: str) -> int:
         if name not in self.meaning:
-            raise SizeError(f"unknown statistic {name!r}", hint=f"choose one of {', '.join(self.names)}")
+            raise SizeError(f"unknown statistic {name!r}", hint=names_hint(name, self.names))
         return self.index[name]
 
     # ---- state --------------------------------------------------------------------------------
