@@ -7,6 +7,7 @@ the typed command is imported.
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import sys
