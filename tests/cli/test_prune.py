@@ -113,6 +113,11 @@ def test_a_dry_run_writes_the_plan_only_and_the_plan_is_carried_out(
     data = json.loads(plan.read_text())
     data["layers"][0]["keep"], data["layers"][1]["keep"] = [0], [0, 1, 2]
     plan.write_text(json.dumps(data))
+    part = tmp_path / "part.json"
+    part.write_text(json.dumps(data | {"layers": data["layers"][:1]}))
+    short = multihead("prune", given.gpt2, "--plan", part, "--dry-run")
+    assert short.code == 2
+    assert "the layers of the plan must be L0, L1, got L0" in short.err
     both = multihead("prune", given.gpt2, "--keep", 0.5, *words, "-o", out)
     assert both.code == 2
     assert f"{plan} holds a plan, and --keep requests a different one" in both.err

@@ -146,6 +146,7 @@ def run_cut(options: CutOptions) -> int:
 
 def _plan(options: CutOptions, loaded: Pretrained, stored: Plan | None) -> Plan:
     """The stored plan, or a new one, with the calibration text that the cut is fitted to."""
+    from multihead.edit.calibration import anatomy_on
     from multihead.edit.make_plan import plan as make_plan
     from multihead.edit.plan_and_cut import CalibrationCost
 
@@ -153,6 +154,7 @@ def _plan(options: CutOptions, loaded: Pretrained, stored: Plan | None) -> Plan:
         stored.check(loaded.model)
         options.say(f"the plan of {options.plan}")
         if options.dry_run:
+            stored.check_layers(anatomy_on(loaded.model, None))
             return stored
     text = options.calibration_text(loaded, options.documents(loaded, corpus=options.calibration))
     if not options.quiet:
@@ -181,7 +183,7 @@ def _finish(options: CutOptions, loaded: Pretrained, plan: Plan, result: CutResu
     if result is None:
         options.say("a dry run: no model is written")
     else:
-        held_out = "--held-out held_out.txt"
+        held_out = "--held-out held_out.txt" if loaded.tokenizer is not None else "--ids held_out.json"
         options.say(
             f"next: multihead check {shlex.quote(options.model)} {shlex.quote(str(options.out))} {held_out}"
         )

@@ -177,7 +177,7 @@ def apply_order(start: Plan, order: PruneOrder, share: float, *, method: str, re
     prefix = order.until(share * all_heads)
     keep, notes = prefix.keep, list(start.notes)
     if prefix.total > share * all_heads * ROUNDING:
-        notes.append(f"the budget is not met: {prefix.total / all_heads:.2f} of the {order.cost.unit} remain")
+        notes.append(f"{prefix.total / all_heads:.2f} of the {order.cost.unit} remain, more than requested")
     if empty := [name for name, heads in keep.items() if not heads]:
         notes.append(f"{', '.join(empty)} lost all heads")
     layers = tuple(replace(x, keep=keep[x.name]) for x in start.layers)

@@ -102,8 +102,8 @@ class CutResult:
             changed = sum(bool(fit.get("kept")) for fit in fits)
             ratios = sorted(fit["after"] / fit["before"] for fit in fits)
             lines.append(
-                f"re-fit: {changed} of {len(fits)} maps changed; error on held-out calibration text × "
-                f"{ratios[len(ratios) // 2]:.2g} (median), × {ratios[-1]:.2g} (worst)"
+                f"refit: {changed} of {len(fits)} maps changed; held-out error relative to before: "
+                f"{ratios[len(ratios) // 2]:.2g} (median), {ratios[-1]:.2g} (worst)"
             )
         if distilled := self.record.get("distilled"):
             early = ", stopped early" if distilled["stopped_early"] else ""

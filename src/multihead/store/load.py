@@ -82,7 +82,7 @@ def _built(folder: Path, manifest: Manifest, index: TensorIndex, *, trust: bool)
     """The model to load weights into, built from its class."""
     if manifest.origin is None:
         raise MultiheadError(
-            f"{folder} holds a {manifest.model}, which cannot be built from a config of transformers",
+            f"{folder} holds a model of class {manifest.model}, which transformers cannot build from a config",
             hint=f"build one of the original sizes and pass it: load(folder, model={manifest.model}(...))",
         )
     original_config = manifest.original_config(folder)

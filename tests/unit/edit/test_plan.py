@@ -219,6 +219,7 @@ def _layer(**change: Any) -> Callable[[dict[str, Any]], None]:
             "a plan must name every layer once, got 'L0' twice",
         ),
         (lambda data: data["layers"][0].pop("keep"), "the plan has no 'keep'"),
+        (_layer(kept=[0]), "layer L0 of the plan has an unknown field 'kept'"),
         (_layer(groups=5), "groups of L0 must be a list of lists of heads, got the int 5"),
         (_layer(groups=[[], [0, 1, 2, 3, 5]]), "groups of L0 must not be empty"),
         (_layer(name=None), "the name of a layer must be a text, got None"),

@@ -1,4 +1,4 @@
-"""The re-fit: closed forms, a brute-force twin, measurements after every fit, and what it must not do."""
+"""The refit: closed forms, a brute-force twin, measurements after every fit, and what it must not do."""
 
 from __future__ import annotations
 

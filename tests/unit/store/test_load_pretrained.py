@@ -36,5 +36,5 @@ def test_in_the_dtype_that_was_asked_for(tmp_path: Path) -> None:
 
 def test_a_class_of_ones_own_cannot_be(tmp_path: Path) -> None:
     save(nn.Linear(3, 2), tmp_path / "small")
-    with pytest.raises(MultiheadError, match="holds a Linear, which cannot be built"):
+    with pytest.raises(MultiheadError, match="holds a model of class Linear, which transformers cannot"):
         load_pretrained(str(tmp_path / "small"))

@@ -198,7 +198,9 @@ def test_a_class_of_ones_own_needs_a_new_one(tmp_path: Path) -> None:
     model = Toy(5, scale=2.0)
     saved = save(model, tmp_path / "a")
     assert (saved.stock, saved.reason) == (False, "Toy is not a model of transformers")
-    with pytest.raises(MultiheadError, match=r"holds a Toy, which cannot be built .*\n\nhint: .*model=Toy"):
+    with pytest.raises(
+        MultiheadError, match=r"holds a model of class Toy, which transformers cannot .*\n\nhint: .*model=Toy"
+    ):
         load(tmp_path / "a")
     again = load(tmp_path / "a", model=Toy(5))
     assert same_state(again, model)
