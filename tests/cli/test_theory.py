@@ -53,7 +53,7 @@ def test_numbers_of_one_layer(capsys: pytest.CaptureFixture[str], folder: Path) 
     "words, said",
     [
         (["--only", "99"], "unknown statement '99'"),
-        (["--layer", "L9"], "unknown layer 'L9': the model has L0, L1"),
+        (["--layer", "L9"], "unknown layer 'L9'; the model has L0, L1"),
         (["--tokens", "0"], "tokens must be at least 1, got 0"),
     ],
 )

@@ -348,7 +348,7 @@ def test_work_ends_when_nobody_waits(served: Served) -> None:
 
 def test_memory_is_linear_in_tokens(served: Served) -> None:
     """No block of rows is larger than what was said."""
-    from multihead.show import tiles
+    from multihead.show import map_tiles
 
     one = served.store.head_map(2, "L0", 0)
     sizes: list[int] = []
@@ -359,7 +359,7 @@ def test_memory_is_linear_in_tokens(served: Served) -> None:
         one.column(5)
     finally:
         HeadMap.rows = rows  # type: ignore[method-assign]
-    assert max(sizes) <= tiles.BLOCK
+    assert max(sizes) <= map_tiles.BLOCK
     assert sum(sizes) == LONG * (LONG + 13)
 
 

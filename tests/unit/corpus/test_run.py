@@ -132,7 +132,10 @@ def test_documents_that_came_before_are_marked() -> None:
 
 def test_nothing_to_measure_is_an_error() -> None:
     model = gpt2()
-    with pytest.warns(UserWarning, match="skipped 2 documents"), pytest.raises(mh.MultiheadError, match="a token"):
+    with (
+        pytest.warns(UserWarning, match="skipped 2 documents"),
+        pytest.raises(mh.MultiheadError, match="no documents"),
+    ):
         run(model, Corpus(model, [[], []]), [Seen()])
 
 

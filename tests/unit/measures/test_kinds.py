@@ -30,7 +30,7 @@ from multihead.measures.kinds.per_document import DocumentSums, Sums, alignment,
 from multihead.measures.kinds.repeats import repeats
 from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import ShuffledPair
-from multihead.measures.kinds.token_classes import as_ids, class_of, classes_of
+from multihead.measures.kinds.token_classes import class_ids, class_of, classes_of
 from multihead.model.call import Call, Compute, Tokens
 from multihead.model.intercept import intercept
 from multihead.model.kernel_arguments import problem_of
@@ -466,9 +466,9 @@ def test_classes_of_minilm(minilm: tuple[Any, Any]) -> None:
     assert word("the") in got["function words"]
     assert word("##ing") in got["word pieces"]
     assert len(got.get("capitalised", ())) < 5, "an uncased vocabulary"
-    assert as_ids("x", [",", 5], tokenizer) == (5, word(","))
+    assert class_ids("x", [",", 5], tokenizer) == (5, word(","))
     with pytest.raises(SizeError, match="'zyxwvut' must be a single token"):
-        as_ids("x", ["zyxwvut"], tokenizer)
+        class_ids("x", ["zyxwvut"], tokenizer)
 
 
 def test_a_statistic_that_no_row_can_have_is_nan() -> None:
