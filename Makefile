@@ -29,7 +29,7 @@ report: $(VENV)/.report-ready ## what every head of a real model does: writes re
 play: $(VENV)/.report-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
 	$(BIN)/multihead play -o play/index.html --force
 
-test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about eight minutes
+test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about nine minutes
 	$(PYTEST) --tier fast
 
 test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, with annotation checks and coverage
