@@ -104,8 +104,8 @@ FEATURES = 9
 
 def counts() -> tuple[int, int, int]:
     """Statistics, those with a histogram, bins of one."""
-    from multihead.model.statistics.catalogue import meanings
-    from multihead.model.statistics.options import Statistics
+    from multihead.model.statistics.meanings import meanings
+    from multihead.model.statistics.statistics_options import Statistics
     from multihead.table.column_meaning import BINS
 
     found = meanings(Statistics()).values()

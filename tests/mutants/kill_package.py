@@ -84,7 +84,7 @@ def statistics() -> None:
     from multihead.layer._problem import ScoreConfig
     from multihead.model.call import Tokens
     from multihead.model.statistics.head_statistics import HeadStatistics
-    from multihead.model.statistics.options import Statistics
+    from multihead.model.statistics.statistics_options import Statistics
     from unit.measures.brute import rows
 
     options = Statistics(offsets=3, special=[1], classes={"low": [0, 1, 2]})

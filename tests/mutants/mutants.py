@@ -213,10 +213,10 @@ MUTANTS: dict[str, Mutant] = {
         "_projections.py", "q, k, v = _strided(product", "q, v, k = _strided(product", ("causal",)
     ),
     "ragged bias row forgotten": Mutant(
-        "_packing.py", "padded = empty.expand(", "padded = (0 * empty).expand(", ("ragged",)
+        "_packed_batch.py", "padded = empty.expand(", "padded = (0 * empty).expand(", ("ragged",)
     ),
     "packed rows take the positions of others": Mutant(
-        "_packing.py",
+        "_packed_batch.py",
         ".expand(self.batch, self.width).flatten()[self.index]",
         ".expand(self.batch, self.width).flatten()[: len(self.index)]",
         ("positions",),
@@ -311,7 +311,10 @@ MUTANTS: dict[str, Mutant] = {
         "position.py", "values.unfold(-1, keys, 1).flip(-2)", "values.unfold(-1, keys, 1)", ("relative_bias",)
     ),
     "bias of other positions than the given ones": Mutant(
-        "_problem.py", "query, key = positions[:, grid.rows], grid.take_columns(positions)", "pass", ("positions",)
+        "_mask_position.py",
+        "query, key = positions[:, grid.rows], grid.take_columns(positions)",
+        "pass",
+        ("positions",),
     ),
     # ---- caches and asking
     "cache position not advanced": Mutant("_cache_base.py", "return start, start", "return 0, 0", ("caches",)),

@@ -14,7 +14,7 @@ from multihead.edit.make_plan import plan
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import LINES
 from multihead.show.cut_curve import cost_cells, cut_curve
-from multihead.show.findings import findings
+from multihead.show.headlines import findings
 from multihead.show.make_report import report
 from multihead.show.quality_curve import CurvePoint, QualityCurve
 from page.conftest import Open, Page

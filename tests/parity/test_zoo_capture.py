@@ -68,7 +68,7 @@ def test_capture(name: str) -> None:
             assert heads.shape == (*problem.q.shape[:3], problem.v.shape[3])
             # What was seen (mask, scale, softcap, bias, sinks) explains what the kernel gave.
             v = problem.groups.expand(problem.v)
-            if problem.packing is None:
+            if problem.packed is None:
                 again = weights_of(problem, Cells()) @ v
                 good = torch.ones(problem.coordinates.batch, problem.coordinates.queries, dtype=torch.bool)
                 good = good if call.queries.valid is None else call.queries.valid
@@ -98,7 +98,7 @@ def test_statistics_and_maps(name: str) -> None:
             model(**batch)
         assert len(heads) == sum(s.sites * s.turns * s.heads for s in entry.stacks)
         for head in heads:
-            if heads.calls(head.site)[-1].problem.packing is None:  # type: ignore[union-attr]
+            if heads.calls(head.site)[-1].problem.packed is None:  # type: ignore[union-attr]
                 weights = head.weights().double()
                 problem = heads.calls(head.site)[-1].problem
                 assert problem is not None

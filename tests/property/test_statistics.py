@@ -14,10 +14,11 @@ import cases
 from multihead import mask, position
 from multihead.layer import Groups, Problem
 from multihead.layer._coordinates import Coordinates
-from multihead.layer._problem import PositionScores, ScoreConfig
+from multihead.layer._mask_position import PositionScores
+from multihead.layer._problem import ScoreConfig
 from multihead.model.call import Tokens
 from multihead.model.statistics.head_statistics import HeadStatistics
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from unit.measures import brute
 
 DRAWN = settings().max_examples

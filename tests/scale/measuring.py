@@ -30,7 +30,7 @@ from multihead.measures.kinds.pieces import Pieces
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.table.table import HeadTable
 
 WORDS, DOCUMENTS, BATCH = 37, 43, 2

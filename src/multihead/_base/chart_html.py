@@ -37,7 +37,7 @@ from multihead._base.charts import (
     shade,
     word_colours,
 )
-from multihead._base.html import STYLE, dots, lines
+from multihead._base.html_fragments import STYLE, dots, lines
 
 # ---- heatmaps ---------------------------------------------------------------------------------
 

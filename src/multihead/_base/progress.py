@@ -16,7 +16,7 @@ Progress = Callable[[str, float, float], None]
 
 
 @contextmanager
-def progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = True) -> Generator[Progress]:
+def _progress_bars(console: Console, names: Sequence[str] = (), *, shown: bool = True) -> Generator[Progress]:
     """Progress bars on a terminal inside the block: one per name, or without names one for the latest task."""
     from rich import progress
 
@@ -58,4 +58,4 @@ def shown_progress(
         return nullcontext()
     from rich.console import Console  # slow to import
 
-    return progress_bars(Console(stderr=True, highlight=False, soft_wrap=True), names)
+    return _progress_bars(Console(stderr=True, highlight=False, soft_wrap=True), names)

@@ -25,7 +25,7 @@ from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.model.call_tokens import learned_positions
+from multihead.model.token_limit import learned_positions, token_limit
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
 
@@ -105,13 +105,6 @@ class Batching:
                 f"{self.max_tokens}",
                 hint=f"max_tokens={limit}",
             )
-
-
-def default_max_tokens(model: nn.Module) -> int | None:
-    """The positions that the model has learned, else those that its config names; None if it has no limit."""
-    positions = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    known = positions if isinstance(positions, int) and positions > 0 else None
-    return learned_positions(model) or known
 
 
 def batches(
@@ -206,7 +199,7 @@ def _rows(
 ) -> Iterator[Made | list[_Row]]:
     """Rows to batch: ready batches as they are; the pieces of other documents, checked."""
     vocabulary = vocabulary_size(model)
-    longest = options.max_tokens or default_max_tokens(model)
+    longest = options.max_tokens or token_limit(model)
     for index, (document, repeated) in enumerate(documents):
         text = document.get(options.column) if isinstance(document, Mapping) else None
         content: Any = text if isinstance(text, str) else document

@@ -265,7 +265,7 @@ class _Narrow:
 
 
 def _stored(x: Any) -> Any:
-    """An input of cached documents in main memory."""
+    """An input as `CachedCorpus` keeps it: in main memory, 64-bit integers in 32 bits if they fit."""
     if not isinstance(x, Tensor):
         return x
     x = x.cpu()

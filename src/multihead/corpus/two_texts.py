@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from multihead._base.eval_mode import eval_mode
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.call_tokens import learned_positions
+from multihead.model.token_limit import learned_positions
 
 TokenIds = Int[Tensor, "1 token"]
 

@@ -54,13 +54,13 @@ from multihead.edit.weight_sets import weight_sets
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.model.activation_cache import SPARE, activation_bytes
 from multihead.model.anatomy import anatomy
-from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.fingerprint import fingerprint
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
 from multihead.model.model_inputs import documents_in
 from multihead.model.run_by_blocks import BlockRun, Fronts, fronts_of
 from multihead.model.statistics.second_moments import Square
+from multihead.model.token_limit import learned_positions
 
 Progress = Callable[[str, int, int], None]
 """Called with (name, done, total)."""

@@ -63,7 +63,7 @@ class HeadCovariance(Accumulator):
         if call.path in self._gated:
             self._calls[call.path] = call
         elif call.key in self._set_of:
-            self.moments[self._set_of[call.key]].add(outputs_of_real_rows(call, out))
+            self.moments[self._set_of[call.key]].add(_outputs_of_real_rows(call, out))
 
     def _add_gated(self, layer: LayerAnatomy, module: nn.Module, args: tuple[Tensor, ...]) -> None:
         """Add gated head outputs to the covariance, before W_O runs."""
@@ -74,7 +74,7 @@ class HeadCovariance(Accumulator):
             self.moments[self._set_of[call.key]].add(outputs[call.real_rows])
 
 
-def outputs_of_real_rows(call: Call, out: HeadOutputs) -> Float[Tensor, "token column"]:
+def _outputs_of_real_rows(call: Call, out: HeadOutputs) -> Float[Tensor, "token column"]:
     """The outputs of the heads of one call side by side, a row for every real token."""
     return out.transpose(1, 2).flatten(2)[call.real_rows]  # token, head · value_dim
 

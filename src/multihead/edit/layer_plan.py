@@ -114,7 +114,7 @@ _FIELDS = ("name", "path", "heads", "kv_heads", "keep", "groups", "kv_of_head", 
 """Of a layer in a plan file."""
 
 
-def check_fields(where: str, x: Mapping[str, Any], fields: Sequence[str]) -> None:
+def _check_fields(where: str, x: Mapping[str, Any], fields: Sequence[str]) -> None:
     """Raise for a field that a plan file does not have: it may be misspelt, and would be ignored."""
     unknown = [name for name in x if name not in fields]
     if unknown:
@@ -127,7 +127,7 @@ def read_layer(x: Mapping[str, Any]) -> LayerPlan:
     """The plan of a layer from JSON, checked."""
     check_instance("a layer", x, Mapping, "an object", hint=DAMAGED)
     name = read_text("the name of a layer", x["name"])
-    check_fields(f"layer {name} of the plan", x, _FIELDS)
+    _check_fields(f"layer {name} of the plan", x, _FIELDS)
     for count in ("heads", "kv_heads", "times_used"):
         check_count(f"{count} of {name}", x[count], least=0, most=MOST_ITEMS)
     return LayerPlan(

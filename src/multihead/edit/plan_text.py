@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from multihead._base.html import line, lines
-from multihead._base.html import table as html_table
+from multihead._base.html_fragments import line, lines
+from multihead._base.html_fragments import table as html_table
 from multihead._base.plural import plural
 
 if TYPE_CHECKING:

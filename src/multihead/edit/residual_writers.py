@@ -33,6 +33,7 @@ from jaxtyping import Float64
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from multihead._base.nested_tensors import tensors_in
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.edit.residual_block import Block, Tap, TokenLayout, Writer
@@ -41,7 +42,7 @@ from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import LayerAnatomy
-from multihead.model.run_by_blocks import blocks_of, tensors_in
+from multihead.model.run_by_blocks import blocks_of
 
 ROWS = 48
 """Tokens that the equation is solved on."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from multihead.layer._attend import attend
     from multihead.layer._problem import Groups, Problem
     from multihead.layer.latent import LatentAttention
-    from multihead.layer.options import QKNorm, Sinks
+    from multihead.layer.layer_options import QKNorm, Sinks
     from multihead.layer.outputs import Ask, AttentionOutput, Cells, weights_of
 else:
     from multihead._base.lazy_names import lazy_names
@@ -22,8 +22,8 @@ else:
     __getattr__, __dir__ = lazy_names(
         __name__,
         "multihead.layer.latent:LatentAttention",
-        "multihead.layer.options:QKNorm",
-        "multihead.layer.options:Sinks",
+        "multihead.layer.layer_options:QKNorm",
+        "multihead.layer.layer_options:Sinks",
         "multihead.layer.outputs:Ask",
         "multihead.layer.outputs:Cells",
         "multihead.layer.outputs:AttentionOutput",

@@ -49,12 +49,12 @@ def attend(problem: Problem, plan: RoutePlan | None = None) -> HeadOutputs:
 
 def _intercepted(problem: Problem, plan: RoutePlan | None) -> HeadOutputs:
     """Attend where observers listen: they get padded tensors, so their results do not depend on packing."""
-    packing = problem.packing
-    if packing is None:
+    packed = problem.packed
+    if packed is None:
         return handle_torch_function(attend, (problem.q,), problem, plan)
-    q, k, v = (packing.pad_heads(x) for x in (problem.q, problem.k, problem.v))
-    padded = replace(problem, q=q, k=k, v=v, packing=None)
-    return packing.pack_heads(handle_torch_function(attend, (problem.q,), padded, None))
+    q, k, v = (packed.pad_heads(x) for x in (problem.q, problem.k, problem.v))
+    padded = replace(problem, q=q, k=k, v=v, packed=None)
+    return packed.pack_heads(handle_torch_function(attend, (problem.q,), padded, None))
 
 
 def _explicit_out(block: ScoreBlock) -> HeadOutputs:

@@ -128,7 +128,7 @@ class Cache(ABC):
 
     tokens = None
     """the sequence is not split over ranks"""
-    packing = None
+    packed = None
 
     @property
     def requires_grad(self) -> bool:
@@ -185,6 +185,7 @@ class Cache(ABC):
         return mask, coordinates, step
 
     def take(self, k: Keys, v: Values, step: Any) -> tuple[StoredKeys, StoredValues]:
+        """Cache the new keys and values; return all cached ones."""
         self._validate_buffers(v, "v")
         keys, values = self._write(k, v, step)
         if step.owner is not None:

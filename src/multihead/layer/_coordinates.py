@@ -12,6 +12,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 if TYPE_CHECKING:
+    from multihead.layer._head_shard import HeadShard
     from multihead.layer._kv_store import SequenceShard
 
 ALL = slice(None)
@@ -165,9 +166,9 @@ def aligned(batch: int, heads: int, queries: int, keys: int, device: torch.devic
 
 
 @lru_cache(maxsize=256)
-def localized(coordinates: Coordinates, heads: tuple[int, ...], all_heads: int) -> Coordinates:
-    """The coordinates of the heads on this rank."""
-    return replace(coordinates, head_ids=heads, all_heads=all_heads)
+def localized(coordinates: Coordinates, shard: HeadShard | None) -> Coordinates:
+    """The coordinates of the heads on this rank; unchanged if the layer is not split over ranks."""
+    return coordinates if shard is None else replace(coordinates, head_ids=shard.heads, all_heads=shard.all_heads)
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,7 @@ class Cross(Cache):
         return mask, sized(q, k.shape[2]), _CrossStep(owner, sources)
 
     def take(self, k: Keys, v: Values, step: _CrossStep) -> tuple[StoredKeys, StoredValues]:
+        """Cache the keys and values of cross-attention in its first call; return the cached ones."""
         if self._k is None:
             self._k, self._v = k, v
             self._owner, self._sources = step.owner, step.sources

@@ -68,7 +68,7 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Score
     """The input of a kernel for one tile, with the mask written out for this tile only."""
     block = ScoreBlock(q, k, v, problem.groups, problem.scores, tile.mask is TileMask.CAUSAL)
     if tile.mask is TileMask.MASKED:
-        written = write_mask(problem.mask, problem.coordinates, tile)
+        written = _write_mask(problem.mask, problem.coordinates, tile)
         block.allowed, block.bias, block.row_has_key = written.allowed, written.bias, written.row_has_key
         block.any_bias = problem.mask.any_bias
         if written.row_has_key is not None and torch.is_grad_enabled():
@@ -77,7 +77,7 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Score
     return block
 
 
-def write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
+def _write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
     """The mask of one tile; cached for the next layer if the mask's key determines its cells."""
     if is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > CACHED_CELLS:
         return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))

@@ -23,7 +23,7 @@ from multihead.layer._mask_algebra import Mask
 from multihead.layer._tracing import is_compiling
 
 if TYPE_CHECKING:
-    from multihead.layer._packing import Packing
+    from multihead.layer._packed_batch import PackedBatch
     from multihead.layer._problem import Problem
 
 TokenPositions = Tensor | int
@@ -46,8 +46,8 @@ class KVStore(Protocol):
         ...
 
     @property
-    def packing(self) -> Packing | None:
-        """The packing of the rows of the batch into one, or None."""
+    def packed(self) -> PackedBatch | None:
+        """The rows of the batch packed into one, or None."""
         ...
 
     def known(
@@ -81,7 +81,7 @@ class NoCache:
 
     requires_grad = False
     tokens = None
-    packing = None
+    packed = None
 
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
@@ -119,7 +119,7 @@ def sized(q: Tensor, keys: int) -> Coordinates:
 def store_of(cache: KVStore | None, layer: nn.Module) -> KVStore:
     """The store for the argument `cache=`; if None, the sequence of an open context_parallel block, or NO_CACHE."""
     if cache is None:
-        return sequence_shard(layer) or NO_CACHE
+        return _sequence_shard(layer) or NO_CACHE
     if isinstance(cache, type) or not hasattr(cache, "take"):
         raise TypeMismatchError(
             f"cache must be a cache object, got {describe(cache)}",
@@ -160,7 +160,7 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 """the last shard of each layer: a thread of the backward pass recomputes a checkpointed layer"""
 
 
-def sequence_shard(layer: nn.Module) -> SequenceShard | None:
+def _sequence_shard(layer: nn.Module) -> SequenceShard | None:
     """The shard of the open context_parallel block in which the layer runs, or None."""
     if is_compiling():
         return _untraced_shard() if _open else None

@@ -11,10 +11,9 @@ from torch import Tensor, nn
 from multihead._base.arguments import check_tensor
 from multihead._base.shapes import HeadOutputs
 from multihead.errors import MultiheadError, SizeError
-from multihead.layer._coordinates import Coordinates, localized
 from multihead.layer._host_integers import HostInts
 from multihead.layer._kv_store import KVStore, TokenPositions
-from multihead.layer._packing import Packing
+from multihead.layer._packed_batch import PackedBatch
 from multihead.layer._problem import Problem, ScoreConfig, autocast_disabled
 from multihead.layer._projections import join_heads, project
 from multihead.layer._rotary import sequence_length
@@ -81,19 +80,12 @@ class AttentionLayer(nn.Module):
             )
         return sequence_length(queries, keys, lengths, store.tokens)
 
-    def _localized(self, coordinates: Coordinates) -> Coordinates:
-        """The coordinates of the layer's heads on this rank."""
-        shard = self.head_shard
-        if shard is None:
-            return coordinates
-        return localized(coordinates, shard.heads, shard.all_heads)
-
     def _mix(
-        self, heads: Float[Tensor, "row head token value_dim"], packing: Packing | None = None
+        self, heads: Float[Tensor, "row head token value_dim"], packed: PackedBatch | None = None
     ) -> Float[Tensor, "batch query d_out"]:
         """Concat(heads) W_O. The heads of a packed batch are one row; the output is padded again."""
         rows = join_heads(heads)
-        if packing is None:
+        if packed is None:
             try:
                 modules: dict[str, Any] = self._modules
                 return project(modules["o_proj"], rows)
@@ -105,7 +97,7 @@ class AttentionLayer(nn.Module):
                     f"o_proj has a weight of shape {tuple(weight.shape)}, the heads have {rows.shape[-1]} features",
                     hint=f"nn.Linear({rows.shape[-1]}, {weight.shape[0]})",
                 ) from error
-        return packing.unpack(project(self.o_proj, packing.with_empty_row(rows)))
+        return packed.pad(project(self.o_proj, packed.with_empty_row(rows)))
 
 
 def collect_outputs(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> AttentionOutput:
@@ -116,10 +108,10 @@ def collect_outputs(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs)
             f"ranks, got {'weights' if ask.weights else 'lse'!r}",
             hint="call the layer outside context_parallel",
         )
-    packing = problem.packing
-    if packing is not None:
-        q, k, v, heads = (packing.pad_heads(x) for x in (problem.q, problem.k, problem.v, heads))
-        problem = replace(problem, q=q, k=k, v=v, packing=None)
+    packed = problem.packed
+    if packed is not None:
+        q, k, v, heads = (packed.pad_heads(x) for x in (problem.q, problem.k, problem.v, heads))
+        problem = replace(problem, q=q, k=k, v=v, packed=None)
     cells = Cells() if ask.weights is True else ask.weights
     with autocast_disabled(problem.q.device):
         weights = weights_of(problem, cells) if cells else None

@@ -68,7 +68,7 @@ class Sizes:
 def linears(
     name: str, modules: Mapping[str, str], seen: str = "", packing: Packing = "blocks", *, transposed: bool = False
 ) -> Layout:
-    """A layout of nn.Linear-like modules: linears("mine", {"qkv": "to_qkv", "o": "to_out"})."""
+    """A layout of the keys of modules like nn.Linear: linears("mine", {"qkv": "to_qkv", "o": "to_out"})."""
     weights = {letters: f"{module}.weight" for letters, module in modules.items()}
     biases = {letters: f"{module}.bias" for letters, module in modules.items()}
     return Layout(name, weights, biases, packing, transposed, seen)
@@ -128,7 +128,7 @@ _ROWS = (
 LAYOUTS: dict[str, Layout] = {row.name: row for row in _ROWS}
 
 
-def unpack(layout: Layout, state: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
+def to_split(layout: Layout, state: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
     """Convert a state dict to the `split` layout, bit for bit; absent biases stay absent."""
     _check_order(layout, sizes, order)
     projections: State = {}
@@ -144,8 +144,10 @@ def unpack(layout: Layout, state: Mapping[str, Tensor], sizes: Sizes, order: Ord
     return {key: _to_consecutive(key, x, sizes, order).clone() for key, x in projections.items()}
 
 
-def pack(layout: Layout, projections: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive") -> State:
-    """Convert a `split` state dict to another layout, bit for bit: the inverse of `unpack`."""
+def to_layout(
+    layout: Layout, projections: Mapping[str, Tensor], sizes: Sizes, order: Order = "consecutive"
+) -> State:
+    """Convert a `split` state dict to another layout, bit for bit: the inverse of `to_split`."""
     _check_order(layout, sizes, order)
     ordered = {key: _from_consecutive(key, x, sizes, order) for key, x in projections.items()}
     state: State = {}

@@ -117,7 +117,7 @@ def plan_for(
 ) -> RoutePlan:
     """The cheapest plan for these sizes, or the plan of `route`, which raises if it cannot compute them."""
     if route is not None:
-        check_route(route)
+        _check_route(route)
     if coordinates.shard is not None:
         _check_mask(mask, coordinates)
         return _ring_plan(route)
@@ -136,7 +136,7 @@ def plan_for(
     if mask is EVERYTHING:
         queries, keys = coordinates.queries, coordinates.keys
         few = queries <= FEW_QUERIES and keys >= 4 * queries
-        folds = few and worth_folding(groups, keys, key_dim, dtype)
+        folds = few and _worth_folding(groups, keys, key_dim, dtype)
         unmasked_key = (few, folds, keys > SHORT, coordinates.empty, *key)
         plan = _UNMASKED.get(unmasked_key)
         if plan is not None:
@@ -158,7 +158,7 @@ def plan_of(problem: Problem, route: str | None = None, store: KVStore = NO_CACH
     return plan_for(
         problem.q, problem.v.shape[3], problem.groups, problem.mask, problem.coordinates, problem.scores,
         needs_grad=problem.needs_grad or (store.requires_grad and torch.is_grad_enabled()),
-        packed=problem.packing is not None, route=route,
+        packed=problem.packed is not None, route=route,
     )  # fmt: skip
 
 
@@ -212,7 +212,7 @@ WHY = {
 }
 
 
-def check_route(route: str) -> None:
+def _check_route(route: str) -> None:
     if route not in ROUTES:
         raise SizeError(f"unknown route {route!r}", hint=f"choose one of {', '.join(ROUTES)}, or pass no route")
 
@@ -268,7 +268,7 @@ def _slower(call: Signature, route: str) -> str | None:
         return f"{scores} scores cost less than a second call"
     if route == "folded" and not is_compiling():
         simple = call.scores.softcap is None and call.scores.sinks is None and not call.mask.parts()
-        if simple and not worth_folding(call.groups, size.keys, call.key_dim, call.dtype):
+        if simple and not _worth_folding(call.groups, size.keys, call.key_dim, call.dtype):
             return f"{size.keys} keys are read faster by one call of the fused kernel"
     padded = call.key_dim != call.value_dim and route in ("tiled", "fused") and call.on_cpu
     if padded and call.structured and size.keys <= SHORT:
@@ -276,7 +276,7 @@ def _slower(call: Signature, route: str) -> str | None:
     return None
 
 
-def worth_folding(groups: Groups, keys: int, key_dim: int, dtype: torch.dtype) -> bool:
+def _worth_folding(groups: Groups, keys: int, key_dim: int, dtype: torch.dtype) -> bool:
     """Whether few queries gain from one read of the keys per group; always in half precision, slow when fused."""
     size = groups.size or 1
     return dtype.itemsize < 4 or keys * groups.kv_heads * key_dim * dtype.itemsize * size * size >= FOLDED_BYTES

@@ -29,7 +29,7 @@ BLOCK = 2**17
 
 
 class Factors(NamedTuple):
-    """cos pθ and sin pθ of some tokens: packed for `apply_rotary`, with its halves; or unpacked, for tracers."""
+    """cos pθ and sin pθ of some tokens: packed for `_apply_rotary`, with its halves; or unpacked, for tracers."""
 
     packed: Tensor | None
     cos: Tensor | None
@@ -148,7 +148,7 @@ class Rotary(nn.Module):
             assert factors.cos is not None
             assert factors.sin is not None
             return _rotate_unpacked(x, factors.cos, factors.sin, interleaved=self.interleaved)
-        return apply_rotary(x, factors)
+        return _apply_rotary(x, factors)
 
     @property
     def needs_length(self) -> bool:
@@ -156,7 +156,7 @@ class Rotary(nn.Module):
         return isinstance(self.scaling, DynamicNTK)
 
     def _packed(self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None) -> Tensor:
-        """The packed factors of `apply_rotary`, from a table if possible."""
+        """The packed factors of `_apply_rotary`, from a table if possible."""
         if self.needs_length and self._stretches(length):
             return _pack(*self._angles(x, positions, dim, length), interleaved=self.interleaved)
         start = positions if isinstance(positions, int) else consecutive_from(positions)
@@ -182,7 +182,7 @@ class Rotary(nn.Module):
         """Packed factors of positions 0..stop-1 or more; None if it is too large or depends on the length."""
         if stop > TABLE_LIMIT or (isinstance(self.scaling, DynamicNTK) and stop > self.scaling.original):
             return None
-        key = (self.base, dim, self.scaling, self.angle_dtype, self.interleaved, working_dtype(x.dtype), x.device)
+        key = (self.base, dim, self.scaling, self.angle_dtype, self.interleaved, _working_dtype(x.dtype), x.device)
         try:
             table = _TABLES.get(key)
         except TypeError:  # a custom scaling may not be hashable
@@ -203,7 +203,7 @@ class Rotary(nn.Module):
         self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None
     ) -> tuple[Tensor, Tensor]:
         """cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
-        working = working_dtype(x.dtype)
+        working = _working_dtype(x.dtype)
         angle_dtype = self.angle_dtype or working
         if isinstance(positions, int):
             positions = torch.arange(positions, positions + x.shape[-2], device=x.device)
@@ -228,7 +228,7 @@ _TABLES = Recent[Tensor](8)
 """Shared by all layers with the same rotation."""
 
 
-def working_dtype(dtype: torch.dtype) -> torch.dtype:
+def _working_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of the rotation: float64 for float64, float32 for all others."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -319,12 +319,12 @@ def _pack(cos: Tensor, sin: Tensor, *, interleaved: bool) -> Tensor:
     return torch.stack((torch.cat((cos, cos), dim=-1), torch.cat((-sin, sin), dim=-1)))
 
 
-def apply_rotary(x: Tensor, factors: Factors) -> Tensor:
+def _apply_rotary(x: Tensor, factors: Factors) -> Tensor:
     """The rotation in eager mode: few passes over memory if x is large, few operations if it is small."""
     packed, width, dtype = factors.packed, x.shape[-1], x.dtype
     assert packed is not None
     dim = packed.shape[-1] * (2 if factors.cos is None else 1)
-    working = working_dtype(dtype)
+    working = _working_dtype(dtype)
     exact = x if dtype == working else x.to(working)
     head = exact if dim == width else exact[..., :dim]
     if x.numel() > BLOCK:

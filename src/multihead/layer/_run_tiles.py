@@ -32,8 +32,8 @@ def on_block(kernel: Kernel) -> TileKernel:
 def run_tiles(problem: Problem, tiles: Sequence[Tile], kernel: TileKernel, *, empty: float = 0.0) -> HeadOutputs:
     """Run the kernel on each tile; together the tiles hold every query once. The output without keys is `empty`."""
     q, k, v = problem.q, problem.k, problem.v
-    if problem.packing is not None:
-        return _run_rows(problem, _packed_tiles(tiles, problem.packing.bounds), q, k, v, kernel, empty)
+    if problem.packed is not None:
+        return _run_rows(problem, _packed_tiles(tiles, problem.packed.bounds), q, k, v, kernel, empty)
     if is_compiling() or (len(tiles) == 1 and (tiles[0] is ANY_SIZE or tiles[0].shape[2] == k.shape[2])):
         return kernel(problem, tiles[0], q, k, v)  # one tile holds everything
     groups = [

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, describe
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.layer._layouts import LAYOUTS, Layout, Order, Sizes, State, modulo_heads, pack, unpack
+from multihead.layer._layouts import LAYOUTS, Layout, Order, Sizes, State, modulo_heads, to_layout, to_split
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.init import XavierPerHead
-from multihead.layer.options import QKNorm, Sinks
+from multihead.layer.layer_options import QKNorm, Sinks
 from multihead.layer.position import Position, PositionBias
 
 _PROJECTIONS = [f"{letter}_proj.{kind}" for letter in "qkvo" for kind in ("weight", "bias")]
@@ -67,7 +67,7 @@ def from_state_dict(
     chosen = _layout(layout) if layout is not None else recognise(layer_state, prefix=prefix)
     _check_tensors(chosen, layer_state, prefix)
     sizes = _sizes(chosen, layer_state, num_heads, num_kv_heads, head_dim)
-    projections = unpack(chosen, layer_state, sizes, order)
+    projections = to_split(chosen, layer_state, sizes, order)
     attn = _layer(projections, sizes, options)
     _check_head_order(attn, order)
     if strict:
@@ -103,7 +103,7 @@ def to_state_dict(
             hint="choose a layout with separate q, k and v, such as 'split'",
         )
     state = {key: x.detach() for key, x in attn.state_dict().items()}
-    packed = pack(chosen, {key: state[key] for key in _PROJECTIONS if key in state}, sizes, order)
+    packed = to_layout(chosen, {key: state[key] for key in _PROJECTIONS if key in state}, sizes, order)
     extras = {key: state[key].clone() for key in _extra_keys(attn)}
     return {prefix + key: x for key, x in (packed | extras).items()}
 

@@ -15,20 +15,22 @@ from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_inputs, check_positions, check_projections, check_tensors
+from multihead.layer._coordinates import localized
 from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, collect_outputs
 from multihead.layer._mask_algebra import Mask
+from multihead.layer._mask_position import PositionScores
 from multihead.layer._mask_structured import ragged_lengths
-from multihead.layer._packing import packing_of
+from multihead.layer._packed_batch import packed_batch
 from multihead.layer._plan import plan_of
-from multihead.layer._problem import Groups, PositionScores, Problem
+from multihead.layer._problem import Groups, Problem
 from multihead.layer._projections import JointWeights, project, project_together, split_heads
 from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.explain import Explanation, explain_call
 from multihead.layer.init import Init, XavierPerHead
-from multihead.layer.options import (
+from multihead.layer.layer_options import (
     QKNorm,
     Sinks,
     biased_projections,
@@ -216,13 +218,13 @@ class MultiHeadAttention(AttentionLayer):
         q, k, v = self._project(query, key, value, known, store)  # (batch, head, token, dim)
         cross = key is not None or known is not None
         if positions is not None:
-            alone = not cross and (store is NO_CACHE or store.packing is not None)
+            alone = not cross and (store is NO_CACHE or store.packed is not None)
             positions = check_positions(positions, self.position, query, alone=alone)
         if self.position is not None or self.qk_norm is not None:
             q, k, mask = self._encode(q, k, mask, positions, store, cross=cross, new_keys=known is None)
         mask, coordinates, step = store.view(mask, q, k, self, (key, value))
-        coordinates, scores = self._localized(coordinates), self._scores(self.softcap, self.sink_logits)
-        problem = Problem(q, k, v, self._groups(q, k, v), mask, coordinates, scores, cross, store.packing)
+        coordinates, scores = localized(coordinates, self.head_shard), self._scores(self.softcap, self.sink_logits)
+        problem = Problem(q, k, v, self._groups(q, k, v), mask, coordinates, scores, cross, store.packed)
         plan = plan_of(problem, route, store)
         gate = None if head_gate is None else check_gate(head_gate, coordinates)
         request = None if ask is None else Ask.of(ask).check(coordinates)
@@ -234,11 +236,11 @@ class MultiHeadAttention(AttentionLayer):
         problem.k, problem.v = store.take(k, v, step)  # only now does a cache change
         heads = attend(problem, plan)  # softmax(q kᵀ · scale + bias) v
         if gate is not None:
-            heads = heads * (gate if store.packing is None else store.packing.gate(gate)).to(heads.dtype)
+            heads = heads * (gate if store.packed is None else store.packed.gate(gate)).to(heads.dtype)
         if request is not None:
-            return collect_outputs(request, problem, self._mix(heads, store.packing), heads)
+            return collect_outputs(request, problem, self._mix(heads, store.packed), heads)
         del problem, q, k, v  # free memory before W_O
-        return self._mix(heads, store.packing)
+        return self._mix(heads, store.packed)
 
     def explain(
         self,
@@ -298,7 +300,7 @@ class MultiHeadAttention(AttentionLayer):
         if key is not None or value is not None:
             check_tensors(key=key, value=value)
         elif mask.ragged and store is NO_CACHE and route is None:
-            return packing_of(mask, query) or store
+            return packed_batch(mask, query) or store
         return store
 
     def _project(
@@ -321,7 +323,7 @@ class MultiHeadAttention(AttentionLayer):
         modules: dict[str, Any] = self._modules  # an attribute lookup of a submodule takes half a microsecond
         q_proj, k_proj, v_proj = modules["q_proj"], modules["k_proj"], modules["v_proj"]
         try:
-            source = query if store.packing is None else store.packing.pack(query)
+            source = query if store.packed is None else store.packed.pack(query)
             if key is None and known is None:
                 return project_together(
                     source, q_proj, k_proj, v_proj, self.head_dim, self.value_dim, self._joint_weights
@@ -357,7 +359,7 @@ class MultiHeadAttention(AttentionLayer):
             )
             length = None
             if rotary is not None and rotary.needs_length:
-                lengths = None if store.packing is not None else ragged_lengths(mask, q.shape[0], q.device)
+                lengths = None if store.packed is not None else ragged_lengths(mask, q.shape[0], q.device)
                 length = self._sequence_length((q, query_positions), (k, key_positions), lengths, store, positions)
             query_factors = key_factors = None if rotary is None else rotary.factors(q, query_positions, length)
             same = key_positions is query_positions and q.shape[2] == k.shape[2]

@@ -45,7 +45,7 @@ from multihead.layer._coordinates import Coordinates
 from multihead.layer._mask_algebra import Mask
 from multihead.layer._mask_cells import Additive
 from multihead.layer._problem import Groups, Problem, ScoreConfig
-from multihead.layer.options import head_dim_of
+from multihead.layer.layer_options import head_dim_of
 from multihead.layer.outputs import Cells, weights_of
 
 __all__ = ["MultiheadAttention", "replace_all"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from multihead._base.html import plain
+from multihead._base.html_fragments import plain
 from multihead.layer._mask_algebra import EVERYTHING
 from multihead.layer._plan import WHY, RoutePlan, Signature, refusals
 from multihead.layer._tiles import ANY_SIZE, TileMask, single_tile
@@ -80,14 +80,14 @@ def explain_call(attn: MultiHeadAttention, planned: PlannedCall) -> Explanation:
     width_in = attn.d_model * heads * attn.head_dim
     width_kv = attn.num_kv_heads * (attn.d_key * attn.head_dim + attn.d_value * attn.value_dim)
     projections = 2 * (new_queries * (width_in + heads * attn.value_dim * attn.d_out) + new_keys * width_kv)
-    stored_keys = new_keys if problem.packing is not None else size.batch * size.keys
+    stored_keys = new_keys if problem.packed is not None else size.batch * size.keys
     moved = new_queries * (heads * key_dim + attn.d_model + attn.d_out)
     moved += stored_keys * attn.num_kv_heads * (key_dim + value_dim)
     weights = sum(p.numel() * p.element_size() for p in attn.parameters())
-    packed = "" if problem.packing is None else f", packed to {problem.packing.bounds[-1]} tokens"
+    packed = "" if problem.packed is None else f", packed to {problem.packed.bounds[-1]} tokens"
     signature = Signature(
         key_dim, value_dim, problem.q.dtype, problem.groups, problem.mask, size, problem.scores,
-        problem.needs_grad, problem.packing is not None,
+        problem.needs_grad, problem.packed is not None,
     )  # fmt: skip
     return Explanation(
         route=plan.route,

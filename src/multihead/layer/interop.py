@@ -14,10 +14,10 @@ MultiHeadAttention(...)
 Query head h reads kv head `h // group_size` in every layout here; order="modulo" reads and writes `h % kv_heads`.
 """
 
+from multihead.layer._from_module import from_module
 from multihead.layer._layouts import LAYOUTS, Layout, linears
 from multihead.layer._rotary_config import rotary_candidates
 from multihead.layer._state_dicts import from_state_dict, from_torch, recognise, to_state_dict, to_torch
-from multihead.layer._textbook import from_module
 
 __all__ = [
     "LAYOUTS",

@@ -23,6 +23,7 @@ from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._cache_buffers import AppendStep
 from multihead.layer._checks import check_gate, check_positions, check_tokens
+from multihead.layer._coordinates import localized
 from multihead.layer._head_shard import local
 from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
@@ -34,7 +35,7 @@ from multihead.layer._problem import Groups, Problem
 from multihead.layer._projections import calls_are_plain, plain_parameters, split_heads
 from multihead.layer._tracing import is_compiling
 from multihead.layer.cache import Cache, Cross
-from multihead.layer.options import linear
+from multihead.layer.layer_options import linear
 from multihead.layer.outputs import Ask, AttentionOutput
 from multihead.layer.position import Rotary
 
@@ -162,7 +163,7 @@ class LatentAttention(AttentionLayer):
 
         q, latent = self._project(x, mask, positions, store)
         mask, coordinates, step = store.view(mask, q, latent, self)
-        coordinates = self._localized(coordinates)
+        coordinates = localized(coordinates, self.head_shard)
         absorbed = self._absorbs(x.shape[1], coordinates.keys) if absorb is None else absorb
         heads, scores = q.shape[1], self._scores()
         groups = Groups.even(heads, 1 if absorbed else heads)

@@ -96,7 +96,7 @@ class ALiBi(nn.Module):
         check_flag("learned", learned)
         check_device_and_dtype(device, dtype)
         # Floats, not a buffer, so the meta device and .half() cannot change them.
-        self._initial = tuple(alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
+        self._initial = tuple(_alibi_slopes(num_heads or 0) if slopes is None else _numbers("slopes", slopes))
         self.num_heads = len(self._initial) if num_heads is None else num_heads
         if self.num_heads != len(self._initial):
             raise SizeError(
@@ -155,7 +155,7 @@ def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> lis
     return [float(number) for number in numbers]
 
 
-def alibi_slopes(heads: int) -> list[float]:
+def _alibi_slopes(heads: int) -> list[float]:
     """The slopes of the paper, for any number of heads."""
     if heads == 0:
         return []
@@ -204,7 +204,7 @@ class RelativeBias(nn.Module):
         self.buckets = buckets
         self.max_distance = max_distance
         self.bidirectional = bidirectional
-        self._bounds = bucket_bounds(one_way, max_distance)
+        self._bounds = _bucket_bounds(one_way, max_distance)
         with allocating(num_heads=num_heads, buckets=buckets):
             self.weight = nn.Parameter(torch.empty(buckets, num_heads, device=device, dtype=dtype))
         self.reset_parameters()
@@ -248,7 +248,7 @@ class RelativeBias(nn.Module):
         return f"{self.num_heads}, buckets={self.buckets}, max_distance={self.max_distance}, {ways}"
 
 
-def bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
+def _bucket_bounds(buckets: int, max_distance: int) -> tuple[int, ...]:
     """First distances of position buckets 1, 2, …: the bucket of a distance is the number of bounds ≤ it.
 
     Rounded in float32 as in T5: if a logarithm is near an integer, rounding decides the bucket.

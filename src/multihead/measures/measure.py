@@ -16,7 +16,7 @@ from multihead._base.arguments import check_data, check_function, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
-from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document, default_max_tokens
+from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document
 from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
 from multihead.corpus.language import check_language
@@ -33,7 +33,8 @@ from multihead.measures.treebank.syntax import syntax
 from multihead.model.find_sites import find_sites
 from multihead.model.fingerprint import fingerprint
 from multihead.model.forward import Forward
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
+from multihead.model.token_limit import token_limit
 from multihead.table.table import HeadTable
 
 COUNTED = 2_000_000
@@ -143,7 +144,7 @@ def measure(
         folder = RunFolder(Path(out), ranks, resume, force, save_every, say if ranks.leads else lambda text: None)
         folder = stack.enter_context(folder.opened())
         documents = data if isinstance(data, Documents) else _counted_documents(data)
-        options["max_tokens"] = max_tokens or default_max_tokens(model)
+        options["max_tokens"] = max_tokens or token_limit(model)
         corpus = Corpus(model, documents, **options)
         if ranks.leads:
             check_language(tokenizer, corpus.documents, "the text")

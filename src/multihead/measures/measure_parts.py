@@ -24,7 +24,7 @@ from multihead.measures.kinds.kinds import KindsMeasure, kinds_options
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum, with_special
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.table.table import HeadTable
 
 PARTS = ("statistics", "kinds", "importance", "similarity")

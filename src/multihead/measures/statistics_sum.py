@@ -11,7 +11,7 @@ from multihead.corpus.accumulator import Accumulator, State
 from multihead.model.call import Call
 from multihead.model.capture import Capture
 from multihead.model.kept_tensors import Keep
-from multihead.model.statistics.options import Statistics, check_statistics
+from multihead.model.statistics.statistics_options import Statistics, check_statistics
 from multihead.table.table import HeadTable
 
 

@@ -16,10 +16,10 @@ from multihead.model.example_inputs import example_inputs
 from multihead.model.families import recall
 from multihead.model.find_head_rows import HiddenRowsError, find
 from multihead.model.graph import Graph
+from multihead.model.head_storage import Storage
 from multihead.model.layer_anatomy import Anatomy, FoundBy, LayerAnatomy
 from multihead.model.run_with_graph import Discovery, discover, nonzero
 from multihead.model.sites import Key, Site
-from multihead.model.storage import Storage
 from multihead.model.verify_weights import Proof, prove
 
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates
 from multihead.model.call import Tokens
+from multihead.model.token_limit import learned_positions
 
 _IDS = {"": ("input_ids", "idx", "ids", "tokens"), "decoder": ("decoder_input_ids",)}
 _VALID = {"": ("attention_mask",), "decoder": ("decoder_attention_mask",)}
@@ -302,19 +303,3 @@ def _check_length(model: nn.Module, ids: Tensor | None) -> None:
             f"{type(model).__name__} has positions for {limit} tokens, got {ids.shape[1]}",
             hint=f"truncate the input: tokenizer(text, truncation=True, max_length={limit})",
         )
-
-
-def learned_positions(model: nn.Module) -> int | None:
-    """The size of a model's table of learned positions; None if positions are computed."""
-    config = getattr(model, "config", None)
-    limit = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
-    if not isinstance(limit, int):
-        return None
-    for name, table in model.named_modules():
-        if not isinstance(table, nn.Embedding) or not ("position" in name or name.endswith("wpe")):
-            continue
-        if table.num_embeddings == limit and table.padding_idx is not None:
-            return limit - table.padding_idx - 1  # RoBERTa: the limit includes the rows before the first position
-        if table.num_embeddings in (limit, limit + 2):  # OPT and BART add two rows
-            return limit
-    return None

@@ -23,13 +23,13 @@ from multihead.model.call import Call, Compute
 from multihead.model.capture_html import head_html, heads_html
 from multihead.model.capture_table import table_of
 from multihead.model.compiled import inner
-from multihead.model.gathered_statistics import of_all_ranks
+from multihead.model.gather_ranks import gather_ranks
 from multihead.model.intercept import intercept
 from multihead.model.kept_tensors import Keep, Kept
 from multihead.model.sites import Key, Site, Sites, find
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.head_statistics import HeadStatistics, Statistics
-from multihead.model.statistics.options import check_statistics
+from multihead.model.statistics.statistics_options import check_statistics
 from multihead.model.unseen_attention import nothing_found
 from multihead.table.head_names import HeadName
 from multihead.table.table import HeadTable
@@ -172,7 +172,7 @@ class Capture:
         """
         for record in self._records.values():
             if record.head_shard is not None and record.statistics is not None and record.gathered is None:
-                record.gathered = of_all_ranks(record.statistics, record.head_shard)
+                record.gathered = gather_ranks(record.statistics, record.head_shard)
         self._memory.rest()
         self._warn_of_broken_rows()
 
@@ -217,7 +217,7 @@ class Capture:
         return {"options": options, "sites": self.sites.state(), "statistics": statistics, "shares": shards}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore `state`. The capture must have the same options."""
+        """Restore this capture from the `state` of one with the same options."""
         if (None if self.options is None else self.options.state()) != state["options"]:
             raise MultiheadError(
                 "the state was saved with different options of the statistics",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from multihead.errors import MultiheadError
-from multihead.model.statistics.catalogue import meanings
+from multihead.model.statistics.meanings import meanings
 from multihead.table.rows_and_columns import Numbers
 from multihead.table.table import HeadTable
 

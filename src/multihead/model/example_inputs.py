@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
-from multihead.model.call_tokens import learned_positions
+from multihead.model.token_limit import learned_positions
 
 TOKENS, OUTPUT_TOKENS = 13, 7
 

@@ -15,9 +15,9 @@ from torch import Tensor, nn
 
 from multihead.errors import AnatomyError, SizeError
 from multihead.layer import Groups
-from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, unpack
+from multihead.layer._layouts import LAYOUTS, Layout, Sizes, linears, to_split
 from multihead.model.call_trace import Trace
-from multihead.model.storage import Projection, Slots, Storage, as_slots
+from multihead.model.head_storage import Projection, Slots, Storage, as_slots
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _rows_of_letters(
     """The rows of q, k, v and o in a family's layout, {letter: (key, row indices)}, by unpacking 0, 1, 2, …"""
     keys = {x: key for x, key in keys.items() if x != "o"}
     indices = {key: torch.arange(lengths[x]) for x, key in keys.items()}
-    rows = unpack(replace(layout, weights={}, biases=keys), indices, sizes)
+    rows = to_split(replace(layout, weights={}, biases=keys), indices, sizes)
     return {letter: (key, rows[f"{letter}_proj.bias"]) for letters, key in keys.items() for letter in letters}
 
 

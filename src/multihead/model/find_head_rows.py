@@ -8,7 +8,7 @@ from multihead.errors import AnatomyError
 from multihead.layer import Groups
 from multihead.model.call_trace import LETTERS, Trace
 from multihead.model.find_latent import find_latent
-from multihead.model.storage import Projection, Storage, as_slots, projection_of
+from multihead.model.head_storage import Projection, Storage, as_slots, projection_of
 
 
 class HiddenRowsError(AnatomyError):

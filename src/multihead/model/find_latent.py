@@ -15,7 +15,7 @@ from multihead.errors import AnatomyError
 from multihead.model.call_trace import Trace
 from multihead.model.dependent_channels import Support, support_of
 from multihead.model.graph import Product
-from multihead.model.storage import LatentStorage, projection_of
+from multihead.model.head_storage import LatentStorage, projection_of
 
 
 @dataclass(frozen=True)

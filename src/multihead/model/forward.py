@@ -120,7 +120,7 @@ class Forward:
 
     @contextmanager
     def recording(self, listener: Listener | None = None, *, sharded: bool = False) -> Generator[Recording]:
-        """`listening`, in which the forward `run` records what `rerun` starts from."""
+        """Inside the block `Forward.run` records what `Forward.rerun` starts from; `listener` as in `listening`."""
         self._recording = Recording(self.model, self.sites)
         try:
             with self.listening(listener, sharded=sharded), self._recording.installed():

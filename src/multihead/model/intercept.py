@@ -47,8 +47,8 @@ from multihead.model.hf_interface import through_interface
 from multihead.model.kernel_arguments import attend_as, problem_of
 from multihead.model.layer_labels import StackNames
 from multihead.model.lazy_weights import computed_weights
-from multihead.model.mask_padding import KEY_PADDING, padding_from_mask, visible_keys, without_ragged_padding
-from multihead.model.sequences import EXACT, Sequences
+from multihead.model.mask_padding import KEY_PADDING, padding_from_mask, unpadded_keys, without_ragged_padding
+from multihead.model.self_or_cross import EXACT, Sequences
 from multihead.model.sites import Site, original_numbers
 from multihead.model.torch_mha import as_dropin, verify_dropin
 from multihead.model.unseen_attention import unseen_note
@@ -187,7 +187,7 @@ class InterceptMode(TorchFunctionMode):
             return heads
 
         heads = self._listen(module, path, cross, problem, compute)
-        out = heads.reshape(*lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
+        out = heads.reshape(*_lead_of(query, key, value, grouped=enable_gqa), query.shape[-2], value.shape[-1])
         self.sequences.attended(query, out)
         return out
 
@@ -233,7 +233,7 @@ class InterceptMode(TorchFunctionMode):
         stack, layer = self.stack_names.of(path, call_index, cross=cross)
         queries, keys = self.inputs.of_call(stack, cross, problem.coordinates)
         unknown = keys.ids is None and keys.valid is None and not cross
-        if unknown and (visible := visible_keys(problem, KEY_PADDING)) is not None:
+        if unknown and (visible := unpadded_keys(problem, KEY_PADDING)) is not None:
             padded = self.inputs.padded_by_model(stack, problem.coordinates, visible)
             queries, keys = (queries, keys) if padded is None else (padded, padded)
         if queries.valid is None or keys.valid is None:
@@ -310,7 +310,7 @@ def _with_edges(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable
     return partial(torch.autograd.backward if func is Tensor.backward else func, **arguments)
 
 
-def lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
+def _lead_of(q: Tensor, k: Tensor, v: Tensor, *, grouped: bool) -> tuple[int, ...]:
     """The leading axes of an intercepted output, before (query, dim): those of q, k and v, broadcast."""
     if q.shape[:-2] == k.shape[:-2] == v.shape[:-2]:  # most calls; `broadcast_shapes` is slow
         return tuple(q.shape[:-2])
@@ -323,7 +323,7 @@ def _four_axes(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, module: nn.Module, path: str, *, grouped: bool
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Intercepted q, k, v of any leading axes as (batch, head, token, dim), and a mask that broadcasts."""
-    lead = lead_of(q, k, v, grouped=grouped)
+    lead = _lead_of(q, k, v, grouped=grouped)
     if len(lead) == 1:
         counts = (getattr(module, name, 0) for name in ("num_heads", "num_attention_heads", "n_head", "heads"))
         heads = next((n for n in counts if isinstance(n, int) and n > 1), 1)

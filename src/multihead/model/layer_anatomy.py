@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from multihead._base.plural import plural
 from multihead.errors import AnatomyError
 from multihead.layer import Groups
+from multihead.model.head_storage import Projection, Storage
 from multihead.model.sites import Site
 from multihead.model.sites import find as find_site
-from multihead.model.storage import Projection, Storage
 from multihead.model.verify_weights import Proof
 from multihead.table.head_names import HeadName
 

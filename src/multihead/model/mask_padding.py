@@ -25,7 +25,7 @@ def padding_from_mask(
 
     `kinds`: the parts of the mask made from the user's arguments. Other parts hide keys that no query selects.
     """
-    size, visible = problem.coordinates, visible_keys(problem, kinds)
+    size, visible = problem.coordinates, unpadded_keys(problem, kinds)
     if visible is None or bool(visible.all()):
         return queries, keys
     valid_queries = None
@@ -38,8 +38,8 @@ def padding_from_mask(
     )
 
 
-def visible_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
-    """The keys that each part of the mask of these kinds shows to some query; None without such a part."""
+def unpadded_keys(problem: Problem, kinds: tuple[type[Mask], ...]) -> Bool[Tensor, "batch key"] | None:
+    """Keys that are not padding by these parts of the mask: some query sees them; None without such a part."""
     size = problem.coordinates
     visible: Tensor | None = None
     for part in problem.mask.parts():

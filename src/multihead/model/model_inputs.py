@@ -15,10 +15,10 @@ def plain_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs for eval mode without labels, so without a loss, unless the model needs them as decoder inputs."""
     encoder_decoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     keep_labels = encoder_decoder and "decoder_input_ids" not in batch
-    return without_cache(model, {name: x for name, x in batch.items() if name != "labels" or keep_labels})
+    return _without_cache(model, {name: x for name, x in batch.items() if name != "labels" or keep_labels})
 
 
-def without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
+def _without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     """Inputs for eval mode with the cache switched off, or a second run would append to its keys and values."""
     if getattr(getattr(model, "config", None), "use_cache", None) is not True:
         return inputs

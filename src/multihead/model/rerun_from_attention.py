@@ -117,7 +117,7 @@ class ModuleCalls:
 
             return run
 
-        with patched_forward(list(self.modules.values()), replacement):
+        with _patched_forward(list(self.modules.values()), replacement):
             yield
 
 
@@ -239,7 +239,7 @@ def _all_modules(model: nn.Module) -> dict[str, nn.Module]:
 
 
 @contextmanager
-def patched_forward(
+def _patched_forward(
     modules: Sequence[nn.Module], replacement: Callable[[nn.Module, ModuleForward], ModuleForward]
 ) -> Generator[None]:
     """Replace the `forward` of modules inside the block, for recordings and reruns."""

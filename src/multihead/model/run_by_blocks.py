@@ -25,7 +25,7 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from multihead._base.nested_tensors import tensors_in
 from multihead.model.activation_cache import SPARE, ActivationCache, activation_bytes
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward, StopForward
@@ -362,18 +363,6 @@ def _blank(x: Any) -> Any:
     if isinstance(x, list | tuple):
         return type(x)(map(_blank, x))
     return x
-
-
-def tensors_in(x: Any) -> Iterator[Tensor]:
-    """All tensors in module outputs: nested mappings, lists and tuples."""
-    if isinstance(x, Tensor):
-        yield x
-    elif isinstance(x, Mapping):
-        for value in x.values():
-            yield from tensors_in(value)
-    elif isinstance(x, list | tuple):
-        for value in x:
-            yield from tensors_in(value)
 
 
 def _bytes(state: State) -> int:

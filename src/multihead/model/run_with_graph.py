@@ -11,7 +11,7 @@ Two modes are active during the run:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -23,6 +23,7 @@ from torch.autograd.graph import Node
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead._base.shapes import HeadOutputs
 from multihead.model.call import Call, Compute
 from multihead.model.compiled import inner
@@ -164,7 +165,7 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
         return heads
 
     def keep_result(module: nn.Module, args: Any, output: Any) -> None:
-        traced.results.extend(x.grad_fn for x in tensors_in(output) if x.grad_fn is not None)
+        traced.results.extend(x.grad_fn for x in tensors_in(output, objects=CACHES) if x.grad_fn is not None)
 
     forward = Forward(model, grad=True, learning=True)
     with ExitStack() as stack, _all_learning(model), torch.inference_mode(False), torch.enable_grad():
@@ -177,7 +178,7 @@ def discover(model: nn.Module, inputs: ModelInputs) -> Generator[Discovery]:
             else:
                 out = forward.run({name: _requiring_gradient(x) for name, x in inputs.items()})
         traced.notes.extend(forward.notes[before:])
-        traced.outputs.extend(x for x in tensors_in(out) if x.grad_fn is not None)
+        traced.outputs.extend(x for x in tensors_in(out, objects=CACHES) if x.grad_fn is not None)
         yield traced
 
 
@@ -214,17 +215,3 @@ def _requiring_gradient(x: Any) -> Any:
     if isinstance(x, Tensor) and x.is_floating_point():
         return x.detach().clone().requires_grad_(True) * 1.0
     return x
-
-
-def tensors_in(x: Any, depth: int = 6) -> Iterator[Tensor]:
-    """Every tensor in the output of a run: a tensor, or nested tuples, dicts and objects of tensors."""
-    if isinstance(x, Tensor):
-        yield x
-    elif depth and isinstance(x, Mapping):
-        for part in cast(Mapping[Any, Any], x).values():
-            yield from tensors_in(part, depth - 1)
-    elif depth and isinstance(x, list | tuple):
-        for part in cast(list[Any], x):
-            yield from tensors_in(part, depth - 1)
-    elif depth and hasattr(x, "__dict__") and not isinstance(x, nn.Module | type):
-        yield from tensors_in(vars(x), depth - 1)

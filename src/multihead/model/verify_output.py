@@ -7,7 +7,7 @@ torch's generators; a model that is random by other means is not compared.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from copy import Error as CopyError
 from copy import deepcopy
@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
+from multihead._base.nested_tensors import tensors_in
 from multihead.errors import MultiheadError
 from multihead.layer.cache import Cache
 from multihead.model.kernel_arguments import unobserved
@@ -101,7 +102,7 @@ def _implementations(model: nn.Module) -> frozenset[str]:
 
 def _difference(result: object, expected: object, mask: object) -> str | None:
     """The first difference between two outputs to verify, in real tokens."""
-    ours, theirs = _tensors(result), _tensors(expected)
+    ours, theirs = _floats(result), _floats(expected)
     if len(ours) != len(theirs):
         return f"it has {len(ours)} tensors, not {len(theirs)}"
     for a, b in zip(ours, theirs, strict=True):
@@ -134,15 +135,9 @@ class _Draws:
             yield
 
 
-def _tensors(output: object) -> list[Tensor]:
+def _floats(output: object) -> list[Tensor]:
     """The floating-point tensors of an output to verify, without caches."""
-    if isinstance(output, Tensor):
-        return [output] if output.is_floating_point() else []
-    if isinstance(output, Mapping):
-        return [x for value in cast(Mapping[str, Any], output).values() for x in _tensors(value)]
-    if isinstance(output, list | tuple):
-        return [x for value in cast(list[Any], output) for x in _tensors(value)]
-    return []
+    return [x for x in tensors_in(output) if x.is_floating_point()]
 
 
 def _real(x: Tensor, mask: object) -> Tensor | None:

@@ -24,7 +24,7 @@ from multihead.model.call_trace import LETTERS, Trace
 from multihead.model.dependent_channels import Support
 from multihead.model.find_latent import Down, down_of
 from multihead.model.graph import Product, ProductWeight, edge_of, gradients, sent_back
-from multihead.model.storage import Projection, Storage
+from multihead.model.head_storage import Projection, Storage
 
 _HINT = "this is a bug in families.py or in the finder: please report the model's class and config"
 

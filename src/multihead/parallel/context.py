@@ -155,7 +155,7 @@ class ContextParallel:
     # ---- the key/value store of a layer -----------------------------------------------------------
 
     requires_grad = False
-    packing = None
+    packed = None
 
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
         if key is not None:

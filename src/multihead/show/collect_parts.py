@@ -28,7 +28,7 @@ from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum, with_special
 from multihead.model.find_sites import find_sites
 from multihead.model.sites import find
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.show.cut_curve import cut_curve
 from multihead.show.map_or_qk import Storage
 from multihead.show.quality_curve import quick_curve

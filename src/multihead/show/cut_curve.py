@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead.corpus.batches import Document, default_max_tokens
+from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
 from multihead.edit.check.metrics import METRICS
@@ -18,6 +18,7 @@ from multihead.edit.check.speed import whole_model
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import USUAL_TOKENS, Cost, cost
 from multihead.measures.cost.cost_text import cost_cells
+from multihead.model.token_limit import token_limit
 from multihead.show.quality_curve import LIMIT, CurveLine, CurvePoint, QualityCurve
 
 EVERY = 4
@@ -67,7 +68,7 @@ def cut_curve(
             seen=measure,
         )
     warned = dict.fromkeys(str(w.message) for w in caught)
-    shown = quality_curve(measured, details, limit=limit)
+    shown = curve_of_cuts(measured, details, limit=limit)
     return replace(shown, fitted=len(fit), notes=(*shown.notes, *(f"curve: {note}" for note in warned)))
 
 
@@ -76,7 +77,7 @@ def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list
     return [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1], list(documents[EVERY - 1 :: EVERY])
 
 
-def quality_curve(
+def curve_of_cuts(
     measured: Curve, details: Mapping[tuple[str, float], CurvePoint] | None = None, *, limit: float = LIMIT
 ) -> QualityCurve:
     """The result of `multihead.edit.check.curve.curve` as a report shows it: the quality that each cut loses.
@@ -120,4 +121,4 @@ def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bo
 
 def attention_cost(model: nn.Module) -> Cost:
     """The cost of attention on a text of 2,048 tokens, or of as many as the model can read."""
-    return cost(model, tokens=min(USUAL_TOKENS, default_max_tokens(model) or USUAL_TOKENS))
+    return cost(model, tokens=min(USUAL_TOKENS, token_limit(model) or USUAL_TOKENS))

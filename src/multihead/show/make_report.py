@@ -28,7 +28,7 @@ from multihead.edit.check.curve import Curve
 from multihead.edit.saliency import check_method
 from multihead.errors import MultiheadError, SizeError
 from multihead.show.collect_parts import Collection, ShowTexts
-from multihead.show.cut_curve import attention_cost, quality_curve
+from multihead.show.cut_curve import attention_cost, curve_of_cuts
 from multihead.show.map_or_qk import Storage
 from multihead.show.quality_curve import QualityCurve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
@@ -137,7 +137,7 @@ def report(
             if curve is None:
                 collection.try_part("curve", partial(collection.measure_curve, cut))
             else:
-                collection.add(curve=quality_curve(curve) if isinstance(curve, Curve) else curve)
+                collection.add(curve=curve_of_cuts(curve) if isinstance(curve, Curve) else curve)
             collection.try_part("theory", collection.test_theory)
             collection.try_part("cost", lambda: collection.add(cost=attention_cost(model)))
         except KeyboardInterrupt:

@@ -27,9 +27,9 @@ from multihead.corpus.two_texts import decoder_ids, is_encoder_decoder, two_text
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
 from multihead.model.call import Call, Compute
-from multihead.model.call_tokens import learned_positions
 from multihead.model.forward import Forward, StopForward
 from multihead.model.sites import Key, Sites
+from multihead.model.token_limit import learned_positions, token_limit
 from multihead.show.map_or_qk import StoredMap, head_norms
 from multihead.show.map_tiles import HeadMap
 from multihead.show.text_maps import (
@@ -62,9 +62,7 @@ def window_length(model: nn.Module, context: int | None = None) -> int:
             f"context must be at most {learned}, the positions of this {type(model).__name__}, got {context}",
             hint="longer texts are shown in windows; omit it",
         )
-    named: Any = getattr(getattr(model, "config", None), "max_position_embeddings", None)
-    positions = learned or (named if isinstance(named, int) and named > 0 else LONGEST_WINDOW)
-    return context or min(LONGEST_WINDOW, positions)
+    return context or min(LONGEST_WINDOW, token_limit(model) or LONGEST_WINDOW)
 
 
 @dataclass(frozen=True)

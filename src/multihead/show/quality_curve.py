@@ -19,15 +19,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import nn
 
 from multihead._base.charts import Line, LineChart
-from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.edit.check.speed import Timing
-from multihead.measures.importance.ablation import LossChanges
+from multihead.measures.importance.ablation import AblatedSets
 from multihead.measures.importance.losses import Loss
 from multihead.model.rerun_strategies import Reruns
 
@@ -145,7 +143,7 @@ def quick_curve(
     reruns = Reruns()  # one for all passes: a strategy is proven once
 
     def measure(counts: Sequence[int]) -> None:
-        """Ablate prefixes of the order, and measure their lost quality."""
+        """Measure points of the curve: the quality lost without the first heads of the order."""
         ablated = AblatedSets(loss, [order[:pruned] for pruned in counts], reruns)
         run(model, corpus, [ablated], progress=progress)
         more = ablated.increase()
@@ -166,44 +164,3 @@ def quick_curve(
     line = tuple(CurvePoint(count - pruned, lost[pruned]) for pruned in sorted(lost))
     method = "least important first, nothing refitted"
     return QualityCurve(count, (CurveLine(method, line, tuple(order)),), unit, loss.name, limit)
-
-
-class AblatedSets(Accumulator):
-    """The mean loss over documents with each of some sets of heads ablated, and with none."""
-
-    name = "curve"
-    record = True
-
-    def __init__(self, loss: Loss, sets: Sequence[Sequence[str]], reruns: Reruns | None = None) -> None:
-        super().__init__()
-        self.loss, self.changes = loss, LossChanges(loss, reruns=reruns)
-        self.sets = list(sets)
-        self.forwards = 1.0 + len(sets)
-        self.documents = 0
-        self.total = torch.zeros(len(sets) + 1, dtype=torch.double)  # the intact model last
-
-    def inputs(self, batch: Batch) -> Inputs:
-        return self.loss.inputs(batch.inputs, batch.index)
-
-    def end(self, batch: Batch, run: BatchRun) -> None:
-        """Ablate each set of heads on this batch."""
-        seen, target, intact = self.changes.intact(batch, run)
-        ablated = [(run.forward.sites.resolve_heads(heads), "zero") for heads in self.sets]
-        losses = self.changes.without(batch, run, ablated, seen, target)
-        counted = torch.cat([losses, intact[None]])[:, target.counts]
-        self.total = self.total + counted.sum(1).cpu()
-        self.documents += counted.shape[1]
-
-    def increase(self) -> list[float]:
-        """By how much the mean loss grows without each set."""
-        mean = self.total / max(self.documents, 1)
-        return (mean[:-1] - mean[-1]).tolist()
-
-    def merge(self, later: AblatedSets) -> None:
-        self.total, self.documents = self.total + later.total, self.documents + later.documents
-
-    def state(self) -> State:
-        return {"total": self.total.clone(), "documents": self.documents}
-
-    def load(self, state: State) -> None:
-        self.total, self.documents = state["total"], int(state["documents"])

@@ -20,17 +20,17 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from multihead._base.chart_html import head_grid_html, line_chart_html
-from multihead._base.html import line, lines
+from multihead._base.html_fragments import line, lines
 from multihead._base.labels import without_value
 from multihead._base.plural import plural
 from multihead.edit.plan_text import table as text_table
 from multihead.measures.cost.cost import Cost
 from multihead.measures.cost.cost_text import amount
-from multihead.measures.kinds.result import Kinds
-from multihead.measures.similarity.result import Similarity
-from multihead.show import html
+from multihead.measures.kinds.kinds_result import Kinds
+from multihead.measures.similarity.similarity_result import Similarity
+from multihead.show import report_page
 from multihead.show.encode import BlobTable
-from multihead.show.findings import Finding, findings
+from multihead.show.headlines import Finding, findings
 from multihead.show.page_file import save_page
 from multihead.show.quality_curve import QualityCurve
 from multihead.show.text_maps import ShownLayer, ShownText
@@ -215,7 +215,7 @@ class Report:
 
     def html(self, *, served: Sequence[str] | None = None) -> str:
         """The page. `served`: the inputs that its server reads, of `MapStore.reads`; maps are requested there."""
-        return html.page(self, served=served)
+        return report_page.page(self, served=served)
 
     def save(self, path: str | Path) -> Path:
         """Write the page as one HTML file, completely or not at all; returns its path."""

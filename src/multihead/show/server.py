@@ -105,7 +105,7 @@ class Server(ThreadingHTTPServer):
         """Of an exception outside a request; a browser that hangs up is not a fault."""
         error = sys.exception()
         if error is not None and not isinstance(error, ConnectionError | TimeoutError):
-            log_failure(error)
+            _log_failure(error)
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def redirect_file(address: str) -> Generator[Path]:
         Path(name).unlink(missing_ok=True)
 
 
-def log_failure(error: BaseException) -> None:
+def _log_failure(error: BaseException) -> None:
     """One line on stderr, or the traceback where MULTIHEAD_TRACEBACK is set. Neither holds the address."""
     if os.environ.get("MULTIHEAD_TRACEBACK"):
         traceback.print_exception(error)
@@ -200,7 +200,7 @@ class _Handler(BaseHTTPRequestHandler):
         except (Stopped, ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:  # noqa: BLE001  # the server goes on
-            log_failure(error)
+            _log_failure(error)
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, _one_line(error).encode(errors="replace"))
 
     def _response(self) -> Response:

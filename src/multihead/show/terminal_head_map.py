@@ -27,7 +27,7 @@ from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward
 from multihead.model.kept_tensors import Keep
 from multihead.model.sites import find
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.show.terminal import TerminalHeatmap
 from multihead.show.tokens import Words
 from multihead.table.view import STATISTICS

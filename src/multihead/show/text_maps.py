@@ -22,16 +22,16 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs
-from multihead.corpus.batches import Document, batches, default_max_tokens
+from multihead.corpus.batches import Document, batches
 from multihead.corpus.language import CHARACTERS, unknown_words
 from multihead.corpus.run import BatchRunner
 from multihead.layer import Problem
 from multihead.measures.similarity.ov_circuits import OVWeights, find_weights
 from multihead.model.call import Call
-from multihead.model.call_tokens import learned_positions
 from multihead.model.capture import Capture
 from multihead.model.kept_tensors import Keep
 from multihead.model.sites import Site
+from multihead.model.token_limit import learned_positions, token_limit
 from multihead.show.encode import BlobTable, singles_text
 from multihead.show.map_or_qk import Storage, StoredMap, head_norms, last_problem, store_heads
 from multihead.show.tokens import Words, show_control_chars
@@ -153,7 +153,7 @@ def windows_of(
     model: nn.Module, document: Document, *, tokenizer: Any = None, max_tokens: int | None = None
 ) -> list[TextWindow]:
     """The text as one window of maps, or as several if it is longer than the model or `max_tokens` allow."""
-    longest = default_max_tokens(model) if max_tokens is None else max_tokens
+    longest = token_limit(model) if max_tokens is None else max_tokens
     longest = min((n for n in (learned_positions(model), longest) if n is not None), default=None)
     pieces = list(batches(model, [document], tokenizer=tokenizer, batch_size=1, max_tokens=longest))
     first = [{n: x[:1] if isinstance(x, Tensor) and x.ndim else x for n, x in piece.items()} for piece in pieces]

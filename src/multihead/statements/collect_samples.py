@@ -41,11 +41,11 @@ from multihead.layer.interop import rotary_candidates
 from multihead.layer.outputs import Cells
 from multihead.model.anatomy import anatomy
 from multihead.model.call import Call
-from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.model.projection_inputs import ProjectionInputs, Projections, projections_of
 from multihead.model.sites import Key, Site, Sites, original_numbers
+from multihead.model.token_limit import learned_positions
 from multihead.statements.layer_sample import LayerSample, SequenceSample
 from multihead.statements.output_change import count_tokens, output_change
 

@@ -100,7 +100,7 @@ def equals_one_head(layer: LayerSample) -> Result:
 
 
 def many_and_one(layer: LayerSample, s: SequenceSample, sharpen: float = 1.0) -> ManyAndOne:
-    """Outputs of many heads and of one with the same projections, and the maps of either.
+    """Both sides of the statement: outputs and maps of many heads, and of one with their projections.
 
     One head of h · d_k dimensions has the scores Σ_i q_i k_iᵀ / √(h d_k): its map is the normalised product of the
     heads' maps, each to the power 1/√h.

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.errors import MultiheadError
@@ -26,7 +27,6 @@ from multihead.model.forward import Forward
 from multihead.model.model_inputs import plain_inputs
 from multihead.model.rerun_from_attention import Change
 from multihead.model.rerun_strategies import Read, Reruns
-from multihead.model.run_with_graph import tensors_in
 from multihead.model.sites import Sites
 
 TOKENS = 256
@@ -111,7 +111,7 @@ def _first_rows(batch: Inputs, tokens: int) -> Inputs:
 
 def _first_output(model: nn.Module, output: Any) -> Tensor:
     """The first tensor of a model's output, whose change is measured."""
-    first = next(tensors_in(output), None)
+    first = next(tensors_in(output, objects=CACHES), None)
     if first is None:
         raise MultiheadError(
             f"{type(inner(model)).__name__} returns no tensor", hint="the effect of a head is read from the output"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from multihead._base.arguments import check_list
-from multihead._base.html import line, table
+from multihead._base.html_fragments import line, table
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.errors import SizeError
@@ -27,7 +27,7 @@ from multihead.statements.catalogue import STATEMENTS
 from multihead.statements.collect_samples import TOKENS, Data, layer_samples
 from multihead.statements.layer_shape import LayerShape
 from multihead.statements.statement import Result, Statement, Verdict
-from multihead.statements.view import CONDITIONAL, TheoryLine, table_text
+from multihead.statements.theory_text import CONDITIONAL, TheoryLine, table_text
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead.errors import ModelRunError, MultiheadError
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
-from multihead.model.run_with_graph import tensors_in
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 5e-3, torch.bfloat16: 4e-2}
 """‖a − b‖ / ‖a‖ of two models that are the same but for the order of their sums."""
@@ -26,7 +26,7 @@ def example_outputs(model: nn.Module) -> list[Tensor]:
     with torch.random.fork_rng(devices=cuda):
         torch.manual_seed(0)
         try:
-            return list(tensors_in(Forward(model)(example_inputs(model))))
+            return list(tensors_in(Forward(model)(example_inputs(model)), objects=CACHES))
         except MultiheadError:
             raise
         except Exception as error:

@@ -179,7 +179,7 @@ class TableComparison(Generic[T]):
         return findings
 
     def _word_findings(self, condition: Condition) -> list[HeadFinding]:
-        """Findings of a comparison: heads whose word in the column changed as the condition describes."""
+        """Heads whose word in a column changed from one table to the other, if the condition holds."""
         self._check_column(condition)
         if isinstance(self.before[condition.column], Tensor):
             raise SizeError(

@@ -31,7 +31,7 @@ from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum
 from multihead.model.call import Call
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.table.table import HeadTable
 
 DOCUMENTS = [[7, 8, 9, 7, 8, 3], [11, 12, 5], [13, 14, 15, 16, 17, 18, 13], [20, 21, 22], [5, 6, 5, 6, 5, 6, 5]]

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 import multihead as mh
 from multihead import position
+from multihead.edit.surgery.head_order import Pack
 from multihead.edit.surgery.install import arranged, install
-from multihead.edit.surgery.layout import Pack
 from multihead.edit.surgery.record import Record, record_of
 from multihead.edit.surgery.steps import Step, apply
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError

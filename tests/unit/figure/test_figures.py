@@ -24,7 +24,7 @@ from multihead.edit.check.curve import Curve, Point
 from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError
-from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity_result import Similarity
 from multihead.model.capture import Capture
 from multihead.show.figure.draw import draw_head_grid
 from multihead.show.figure.style import labels_step, sheet, short

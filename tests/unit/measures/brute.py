@@ -13,7 +13,7 @@ from torch import Tensor
 
 from multihead.layer import Problem
 from multihead.model.call import Tokens
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 
 NAN = float("nan")
 

@@ -28,7 +28,7 @@ from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.measures.statistics_sum import StatisticsSum
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.show.token_pairs import TokenPairs
 
 VOCABULARY = 101

@@ -26,16 +26,16 @@ from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import KindsMeasure, kinds
+from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.kinds.per_document import DocumentSums, Sums, alignment, read_documents
 from multihead.measures.kinds.repeats import repeats
-from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shuffled import ShuffledPair
 from multihead.measures.kinds.token_classes import class_ids, class_of, classes_of
 from multihead.model.call import Call, Compute, Tokens
 from multihead.model.intercept import intercept
 from multihead.model.kernel_arguments import problem_of
 from multihead.model.statistics.arena import Memory
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from unit.measures.planted import CLASS, HEADS, SPECIAL, VOCABULARY, Aligned, Planted, documents
 
 ENCODER = [kind for kind in HEADS if kind != "induction"]  # an encoder's would look at later copies as well

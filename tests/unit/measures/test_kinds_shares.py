@@ -19,7 +19,7 @@ from multihead.corpus.batches import padded
 from multihead.measures.kinds.evidence import RULES
 from multihead.measures.kinds.head_shares import REST, SHARES, SPREAD, TIE, HeadShares
 from multihead.measures.kinds.kinds import kinds
-from multihead.measures.kinds.result import Kinds
+from multihead.measures.kinds.kinds_result import Kinds
 from unit.measures.planted import HEADS, PLACES, SPECIAL, VOCABULARY, Planted, documents
 
 HOT = 30.0

@@ -22,12 +22,12 @@ from golden.make_minilm_statistics import model_and_batch
 from multihead.corpus.accumulator import Accumulator
 from multihead.errors import SizeError
 from multihead.measures.importance.losses import OutputDistance
-from multihead.measures.similarity.attention import AttentionDistances, distances
+from multihead.measures.similarity.attention_distances import AttentionDistances, distances
 from multihead.measures.similarity.clusters import grouped
-from multihead.measures.similarity.outputs import OutputSimilarity
+from multihead.measures.similarity.output_similarity import OutputSimilarity
 from multihead.measures.similarity.ov_circuits import find_weights
-from multihead.measures.similarity.result import Similarity
 from multihead.measures.similarity.similarity import SimilaritySum, similarity
+from multihead.measures.similarity.similarity_result import Similarity
 from parity.test_zoo_capture import traces
 from unit.measures.test_importance import feed
 

@@ -18,9 +18,9 @@ from multihead.layer import Groups, Problem, attend
 from multihead.layer._coordinates import Coordinates
 from multihead.layer._problem import ScoreConfig
 from multihead.model.call import Tokens
-from multihead.model.statistics.catalogue import MEANING
 from multihead.model.statistics.head_statistics import HeadStatistics
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.meanings import MEANING
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.table.column_meaning import Scale
 from unit.measures import brute
 

@@ -16,7 +16,7 @@ from rich.console import Console
 import multihead as mh
 import zoo
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.model.statistics.catalogue import SHARE
+from multihead.model.statistics.meanings import SHARE
 from multihead.table.column_meaning import Meaning
 from multihead.table.condition import Condition
 from multihead.table.table import HeadTable

@@ -17,9 +17,9 @@ from multihead.model.anatomy import anatomy
 from multihead.model.call_trace import Trace
 from multihead.model.find_head_rows import find
 from multihead.model.graph import Graph
+from multihead.model.head_storage import Slots
 from multihead.model.layer_anatomy import Head, LayerAnatomy
 from multihead.model.run_with_graph import Frozen, discover
-from multihead.model.storage import Slots
 from multihead.model.verify_weights import prove
 from zoo import ZOO, model
 from zoo_blocks import TimmAttention

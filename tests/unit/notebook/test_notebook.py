@@ -23,7 +23,7 @@ from multihead.edit.layer_plan import LayerPlan
 from multihead.edit.plan import Plan
 from multihead.measures.kinds.evidence import Driven, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES, HeadShares
-from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity_result import Similarity
 from multihead.statements.statement import Comparison, Result, Side, Statement
 from multihead.statements.theory import Row, Theory
 from multihead.table.column_meaning import Meaning

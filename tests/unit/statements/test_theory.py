@@ -15,7 +15,7 @@ from multihead.statements.direct_sum import direct_sum
 from multihead.statements.layer_shape import LayerShape
 from multihead.statements.statement import Comparison, Result, Side, Statement, short
 from multihead.statements.theory import theory
-from multihead.statements.view import table_text
+from multihead.statements.theory_text import table_text
 from unit.statements import made
 from zoo import ZOO
 

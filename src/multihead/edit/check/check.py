@@ -20,9 +20,10 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from multihead._base import html
+from multihead._base import html_fragments
 from multihead._base.arguments import check_count, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
+from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
@@ -38,7 +39,6 @@ from multihead.model.compiled import inner
 from multihead.model.example_inputs import example_inputs
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
-from multihead.model.run_with_graph import tensors_in
 from multihead.table.condition import Condition
 
 MODEL_TOKENS, ATTENTION_TOKENS = 128, 512
@@ -107,7 +107,7 @@ class CheckReport:
         return "\n".join([*table(TITLES, self.rows()), *self.lines()])
 
     def _repr_html_(self) -> str:
-        return html.table(TITLES, self.rows(), words=(0,)) + html.lines(self.lines())
+        return html_fragments.table(TITLES, self.rows(), words=(0,)) + html_fragments.lines(self.lines())
 
     def plain(self) -> dict[str, Any]:
         """The check as JSON-compatible data."""
@@ -256,7 +256,7 @@ def kv_bytes(model: nn.Module, inputs: Mapping[str, Any]) -> tuple[int, bool]:
             cache = getattr(forward({**inputs, "use_cache": True}), "past_key_values", None)
         except TypeError:  # the model takes no such argument
             cache = None
-        if cache is not None and (count := sum(t.nbytes for t in tensors_in(cache, depth=9))):
+        if cache is not None and (count := sum(t.nbytes for t in tensors_in(cache, objects=CACHES))):
             return count, True
     counts: list[int] = []
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base import html
+from multihead._base import html_fragments
 from multihead._base.arguments import check_data, check_flag, check_function, check_list, check_model, check_seed
 from multihead._base.chart_html import line_chart_html
 from multihead._base.charts import Line, LineChart
@@ -112,8 +112,8 @@ class Curve:
         titles, rows = self.rows()
         return (
             line_chart_html(self.chart())
-            + html.table(titles, rows)
-            + html.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
+            + html_fragments.table(titles, rows)
+            + html_fragments.lines([self._summary(), *(f"note: {n}" for n in self.notes)])
         )
 
     def chart(self) -> LineChart:

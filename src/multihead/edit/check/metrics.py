@@ -37,10 +37,10 @@ from multihead.edit.text_sketch import whole_documents
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, real_tokens, tensor_in
-from multihead.model.call_tokens import learned_positions
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
 from multihead.model.pooling import Pooling, pooling_of
+from multihead.model.token_limit import learned_positions
 from multihead.table.condition import Condition
 
 Pair = tuple[float, float]
@@ -165,7 +165,7 @@ def quality(
     documents: list[Any] = [data] if isinstance(data, Mapping) else list(data)
     piece = min(PIECE, learned_positions(before) or PIECE) if max_tokens is None else max_tokens
     prepared = list(batches(before, documents, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece))
-    kind = kind_of(before, prepared[0], tokenizer)
+    kind = _kind_of(before, prepared[0], tokenizer)
     compare = {"vectors": _Vectors, "language model": _LanguageModel, "outputs": _Outputs}[kind](before)
     original, cut = Forward(before), Forward(after)
     with original.listening(), cut.listening():
@@ -199,7 +199,7 @@ def check_pair(before: object, after: object) -> None:
         )
 
 
-def kind_of(model: nn.Module, batch: Inputs, tokenizer: Any = None) -> Kind:
+def _kind_of(model: nn.Module, batch: Inputs, tokenizer: Any = None) -> Kind:
     """What a model returns, which decides its metrics, by its output and its behaviour."""
     loss = loss_for(model, batch, tokenizer)
     if isinstance(loss, LanguageModel):
@@ -263,7 +263,7 @@ class _Vectors(_Comparison):
         """Add a batch to the metrics of an encoder's vectors."""
         outputs = [tensor_in(x, "last_hidden_state") for x in (old, new)]
         real = self._count(batch, outputs[0], outputs[1])
-        for _, before, after in token_blocks(outputs[0], outputs[1], real):
+        for _, before, after in _token_blocks(outputs[0], outputs[1], real):
             self.error.add(before, after)
         for side, x in zip(self.pooled, outputs, strict=True):
             side.append(self.pooling(x.float(), real).cpu())
@@ -292,7 +292,7 @@ class _LanguageModel(_Comparison):
         before, after = (tensor_in(x, "logits") for x in (old, new))
         self._count(batch, before, after)
         labels = self.loss.target(batch, batch, before).what
-        for index, *block in token_blocks(before, after, labels != IGNORED):
+        for index, *block in _token_blocks(before, after, labels != IGNORED):
             for side, logits in enumerate(block):
                 loss = F.cross_entropy(logits, labels.flatten()[index], reduction="sum")
                 self.negative_log_likelihood[side] += float(loss)
@@ -317,7 +317,7 @@ class _Outputs(_Comparison):
         """Add a batch to the metrics of other outputs."""
         outputs = [tensor_in(x, "logits") for x in (old, new)]
         real = self._count(batch, outputs[0], outputs[1])
-        for index, before, after in token_blocks(outputs[0], outputs[1], real):
+        for index, before, after in _token_blocks(outputs[0], outputs[1], real):
             self.error.add(before, after)
             self.same += int((before.argmax(-1) == after.argmax(-1)).sum())
             self.compared += len(index)
@@ -340,7 +340,7 @@ class _RelativeError:
         return 0.0, math.sqrt(self.difference / self.size) if self.size else 0.0
 
 
-def token_blocks(
+def _token_blocks(
     before: Output, after: Output, counted: Bool[Tensor, "document token"] | None
 ) -> Iterator[tuple[Int[Tensor, " token"], Float[Tensor, "token width"], Float[Tensor, "token width"]]]:
     """(Index of the tokens, both outputs) of the counted tokens, in fp32 or wider, `BLOCK` values at a time."""

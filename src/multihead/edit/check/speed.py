@@ -108,7 +108,7 @@ def synchronize(device: torch.device) -> Job:
     return module.synchronize if device.type == "mps" else lambda: module.synchronize(device)
 
 
-def synchronize_all(*models: nn.Module) -> Job:
+def _synchronize_all(*models: nn.Module) -> Job:
     """The function that waits for every device that holds parameters of the models."""
     waits = [synchronize(device) for device in sorted({p.device for m in models for p in m.parameters()}, key=str)]
 
@@ -191,7 +191,7 @@ def _timing(
     """Time two jobs side by side, and describe the sizes."""
     first = next((x for x in inputs.values() if isinstance(x, torch.Tensor)), torch.empty(0, 0))
     tokens = first.shape[1] if first.ndim in (2, 3) else 0
-    wait = synchronize_all(*(f.model for f in models))
+    wait = _synchronize_all(*(f.model for f in models))
     return side_by_side(
         name, before, after, rounds=rounds, tokens=tokens, batch=first.shape[0], wait=wait, progress=progress
     )

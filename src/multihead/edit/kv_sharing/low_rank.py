@@ -89,11 +89,11 @@ def joint_low_rank(maps: Maps, weights: Squares, metrics: Metrics, rank: int, *,
     """The best low-rank basis of all maps, and the coefficients of each; alternating least squares."""
     pooled = pooled_metric(maps, weights, metrics)
     basis = _principal_basis(maps, weights, pooled, rank)
-    coefficients = best_coefficients(basis, maps, metrics)
+    coefficients = _best_coefficients(basis, maps, metrics)
     for _ in range(0 if metrics.equal else rounds):
         basis = _improved_basis(basis, coefficients, maps, weights, metrics)
         basis = _orthonormal(basis, pooled)
-        coefficients = best_coefficients(basis, maps, metrics)
+        coefficients = _best_coefficients(basis, maps, metrics)
     return JointLowRank(basis, coefficients, loss(basis, coefficients, maps, weights, metrics))
 
 
@@ -148,7 +148,7 @@ def _orthonormal(basis: Basis, metric: Metrics) -> Basis:
     return (vectors / safe.sqrt()).mT @ basis
 
 
-def best_coefficients(basis: Basis, maps: Maps, metrics: Metrics) -> Coefficients:
+def _best_coefficients(basis: Basis, maps: Maps, metrics: Metrics) -> Coefficients:
     """T_h = W_h C_h Bᵀ (B C_h Bᵀ)⁻¹: the best for each head, whatever its weights are."""
     right = metrics.times(basis).mT  # head, width, rank
     square = basis @ right

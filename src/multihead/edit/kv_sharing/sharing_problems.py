@@ -65,7 +65,7 @@ def key_problem(
     """The problem of sharing keys: N = E[q qᵀ], C the covariance of the keys that a query attends to."""
     kv, coordinates = [own.groups.kv_of_head[h] for h in heads], moments.key_coordinates
     origin = [own.origin[h] for h in heads]
-    q = with_bias(own.q, own.b_q, heads)[:, dims]
+    q = _with_bias(own.q, own.b_q, heads)[:, dims]
     weights = q @ moments.query @ q.mT
     if moments.shift_free:
         metrics = _shrunk(attended_covariance(moments, origin), _mean_attended_covariance(moments), KEY_SHRINK)
@@ -86,11 +86,11 @@ def rotary_problem(
 ]:
     """The problem of sharing rotary keys: (complex maps, E[k_j k̄_l] per pair, E|q|² per pair)."""
     kv = sorted({own.groups.kv_of_head[h] for h in heads})
-    maps = pairs.complex(with_bias(own.k, own.b_k, kv).mT).mT
+    maps = pairs.complex(_with_bias(own.k, own.b_k, kv).mT).mT
     moment = torch.einsum("jfw,wx,lfx->fjl", maps, moments.key.to(maps.dtype), maps.conj())
     weights = maps.real.new_zeros(len(pairs.first), len(kv))
     for h in heads:
-        q = pairs.complex(with_bias(own.q, own.b_q, [h])[0].mT).mT
+        q = pairs.complex(_with_bias(own.q, own.b_q, [h])[0].mT).mT
         size = torch.einsum("fw,wx,fx->f", q, moments.query.to(q.dtype), q.conj()).real
         weights[:, kv.index(own.groups.kv_of_head[h])] += size
     return maps, moment, weights
@@ -111,7 +111,7 @@ def outer(o: Tensor) -> Squares:
     return float64(o).mT @ float64(o)
 
 
-def with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Tensor, "head dim width_and_1"]:
+def _with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Tensor, "head dim width_and_1"]:
     """[W b] of some heads, as a problem has it; b = 0 if there is none."""
     w = w[list(heads)]
     column = torch.zeros_like(w[..., :1]) if b is None else b[list(heads)][:, :, None]

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead.corpus.run import Runner
-from multihead.edit.surgery.layout import contiguous
+from multihead.edit.surgery.head_order import contiguous
 from multihead.edit.surgery.record import remember
 from multihead.edit.surgery.steps import Step
 from multihead.edit.surgery.structure import Attention, Structure

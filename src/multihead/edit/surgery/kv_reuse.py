@@ -78,7 +78,7 @@ def set_kv_of_head(module: Any, kv_of_head: list[int]) -> bool:
         return True
     from transformers import AttentionInterface  # optional dependency
 
-    AttentionInterface.register(KERNEL, grouped_attention)
+    AttentionInterface.register(KERNEL, _grouped_attention)
     if getattr(module, "kv_of_head", None) == kv_of_head:
         return False
     if not on_interface(module):
@@ -92,7 +92,7 @@ def set_kv_of_head(module: Any, kv_of_head: list[int]) -> bool:
     return True
 
 
-def grouped_attention(
+def _grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
     """softmax(q k[kv_of_head]ᵀ) v[kv_of_head], by the kernel that the model's config names."""

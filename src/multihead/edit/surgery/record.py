@@ -87,10 +87,10 @@ def attach(model: nn.Module, record: Record) -> None:
     setattr(root, NAME, record)
     if record.steps and hasattr(root, "save_pretrained"):
         # A function without the model in it: copies of the model share it.
-        setattr(root, "save_pretrained", refuse_save_pretrained)  # noqa: B010
+        setattr(root, "save_pretrained", _refuse_save_pretrained)  # noqa: B010
 
 
-def refuse_save_pretrained(*_: Any, **__: Any) -> None:
+def _refuse_save_pretrained(*_: Any, **__: Any) -> None:
     """Raise for a model with a record: transformers would write the original's config with cut weights."""
     raise MultiheadError(
         "save_pretrained would write the original's config with the cut weights, which then do not load",

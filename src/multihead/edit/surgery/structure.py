@@ -10,8 +10,8 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from multihead.edit.surgery.head_order import Pack, Piece, check_covered, out_bias, out_values, packs_of
 from multihead.edit.surgery.kv_reuse import on_interface
-from multihead.edit.surgery.layout import Pack, Piece, check_covered, out_bias, out_values, packs_of
 from multihead.edit.surgery.patched_modules import CACHES, NoHeads, RepeatKV, SharedBias, is_patched
 from multihead.edit.surgery.steps import Step
 from multihead.errors import MultiheadError

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead._base.eval_mode import eval_mode
+from multihead._base.nested_tensors import tensors_in
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.run import Runner
 from multihead.edit.surgery.patched_modules import RepeatKV
@@ -26,7 +27,6 @@ from multihead.model.example_inputs import example_inputs
 from multihead.model.families import SIZES
 from multihead.model.forward import Forward, ModelInputs, StopForward
 from multihead.model.head_weights import HeadWeights
-from multihead.model.run_by_blocks import tensors_in
 
 Inputs = ModelInputs | Tensor | None
 _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, AttributeError, AssertionError)

@@ -205,7 +205,7 @@ class Cost:
         return cost_text(self)
 
     def _repr_html_(self) -> str:
-        from multihead._base.html import plain  # imports numpy, and counting does not need it
+        from multihead._base.html_fragments import plain  # imports numpy, and counting does not need it
 
         return plain(str(self))
 
@@ -224,7 +224,7 @@ def cost(
     causal: bool | None = None,
 ) -> Cost:
     """Count parameters, FLOPs and bytes for a name, a config, a module or sizes; arguments as of `mh.cost`."""
-    subject = _subject(model)
+    subject = _counted(model)
     name, specs = subject.name, subject.specs
     check_instance("causal", causal, bool | None, "True, False or None", hint="causal=True")
     if causal is not None:
@@ -252,8 +252,8 @@ class _Subject:
     origin: str = ""
 
 
-def _subject(model: object) -> _Subject:
-    """The sizes of a name, a folder, a model, or the sizes themselves."""
+def _counted(model: object) -> _Subject:
+    """What `cost` counts: the `Spec`s of a known name, a folder, a module, or themselves."""
     if isinstance(model, str | Path):
         return _named(model)
     if isinstance(model, Spec):

@@ -8,13 +8,13 @@ from typing import Any
 
 from torch import nn
 
-from multihead.corpus.batches import default_max_tokens
 from multihead.errors import AnatomyError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
 from multihead.measures.cost.spec import Latent, Spec
 from multihead.model.anatomy import anatomy
 from multihead.model.layer_anatomy import LayerAnatomy
+from multihead.model.token_limit import token_limit
 
 
 def sizes_of(model: nn.Module) -> tuple[Spec, ...]:
@@ -143,7 +143,7 @@ def visible_keys(module: nn.Module, config: Any, stack: str, *, cross: bool, cau
 
 def context_of(model: nn.Module) -> int | None:
     """The size of a model's context, its longest input; None if modules and config do not say."""
-    limit = default_max_tokens(model) or getattr(getattr(model, "config", None), "max_target_positions", None)
+    limit = token_limit(model) or getattr(getattr(model, "config", None), "max_target_positions", None)
     if isinstance(limit, int):
         return limit
     tables = ("position_embeddings", "position_embedding", "pos_embed")  # of images: (1, tokens, width)

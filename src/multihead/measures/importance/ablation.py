@@ -27,10 +27,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
-from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
+from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, PerSite, State
 from multihead.errors import MultiheadError, SizeError
+from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, PerDocument, Target
-from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
 from multihead.model.model_inputs import documents_in
 from multihead.model.rerun_from_attention import Change
@@ -238,6 +238,47 @@ class Ablation(HeadMoments):
             "notes": list(self.notes),
         }
         return HeadTable(tuple(self.heads), columns, meaning, {n: r for n, r in reasons.items() if r}, about)
+
+
+class AblatedSets(Accumulator):
+    """The mean loss over documents with each of some sets of heads ablated, and with none."""
+
+    name = "curve"
+    record = True
+
+    def __init__(self, loss: Loss, sets: Sequence[Sequence[str]], reruns: Reruns | None = None) -> None:
+        super().__init__()
+        self.loss, self.changes = loss, LossChanges(loss, reruns=reruns)
+        self.sets = list(sets)
+        self.forwards = 1.0 + len(sets)
+        self.documents = 0
+        self.total = torch.zeros(len(sets) + 1, dtype=torch.double)  # the intact model last
+
+    def inputs(self, batch: Batch) -> Inputs:
+        return self.loss.inputs(batch.inputs, batch.index)
+
+    def end(self, batch: Batch, run: BatchRun) -> None:
+        """Ablate each set of heads on this batch."""
+        seen, target, intact = self.changes.intact(batch, run)
+        ablated = [(run.forward.sites.resolve_heads(heads), "zero") for heads in self.sets]
+        losses = self.changes.without(batch, run, ablated, seen, target)
+        counted = torch.cat([losses, intact[None]])[:, target.counts]
+        self.total = self.total + counted.sum(1).cpu()
+        self.documents += counted.shape[1]
+
+    def increase(self) -> list[float]:
+        """By how much the mean loss grows without each set."""
+        mean = self.total / max(self.documents, 1)
+        return (mean[:-1] - mean[-1]).tolist()
+
+    def merge(self, later: AblatedSets) -> None:
+        self.total, self.documents = self.total + later.total, self.documents + later.documents
+
+    def state(self) -> State:
+        return {"total": self.total.clone(), "documents": self.documents}
+
+    def load(self, state: State) -> None:
+        self.total, self.documents = state["total"], int(state["documents"])
 
 
 def _batch_second(model: nn.Module) -> bool:

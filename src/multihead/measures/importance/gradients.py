@@ -39,8 +39,8 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, State
 from multihead.corpus.batch_generator import batch_generator
 from multihead.errors import MultiheadError, SizeError
+from multihead.measures.importance.head_moments import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.measures.importance.losses import Loss, OutputDistance, PerDocument, Target
-from multihead.measures.importance.means_over_documents import NO_DOCUMENT, NO_EFFECT, HeadMoments, check_documents
 from multihead.model.call import Call
 from multihead.model.model_inputs import documents_in
 from multihead.model.sites import Key, Sites

@@ -26,7 +26,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_function, check_seed
-from multihead._base.html import line, lines
+from multihead._base.html_fragments import line, lines
 from multihead._base.plural import plural
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document

@@ -20,8 +20,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead.measures.kinds.per_document import EVEN, RANDOM, DocumentSums, PerDocument, Sums
-from multihead.model.statistics.catalogue import offset_name
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.meanings import offset_name
+from multihead.model.statistics.statistics_options import Statistics
 
 WINDOWS = (*range(1, 9), 12, 16)
 """Half widths of the local windows to test."""
@@ -29,7 +29,7 @@ WINDOWS = (*range(1, 9), 12, 16)
 Numbers = dict[str, Float[Tensor, "document #head"]]
 
 
-def statistic_names(options: Statistics) -> list[str]:
+def _statistic_names(options: Statistics) -> list[str]:
     """Names of the statistics of a document, in order; offsets and windows include their size."""
     offsets = [offset_name(o) for o in range(-options.offsets, options.offsets + 1) if abs(o) > 1]
     windows = [f"window{w}" for w in WINDOWS if w <= options.offsets]
@@ -40,7 +40,7 @@ def statistic_names(options: Statistics) -> list[str]:
 
 def stream_names(options: Statistics) -> list[str]:
     """Names of all values of a document: the statistics, and their controls as `control:statistic`."""
-    names = statistic_names(options)
+    names = _statistic_names(options)
     fixed = [o for o in range(-options.offsets, options.offsets + 1) if o]
     return [
         *names,

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from multihead._base.html import line, table
+from multihead._base.html_fragments import line, table
 from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
 from multihead.measures.kinds.head_shares import HeadShares
 

@@ -21,20 +21,20 @@ from multihead.errors import MultiheadError
 from multihead.measures.kinds.controls import stream_names, streams
 from multihead.measures.kinds.document_means import DocumentMeans
 from multihead.measures.kinds.evidence import Evidence, judge
+from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.kinds.repeats import TOKENS, repeats
-from multihead.measures.kinds.result import Kinds
 from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length, reads_two_sequences
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import class_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
-from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
 from multihead.model.statistics.arena import Memory
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
+from multihead.model.token_limit import token_limit
 
 REPEATS = 16
 """Rows of random tokens that repeat."""
@@ -162,7 +162,7 @@ class KindsMeasure:
         around = self.text.around
         if around is None:
             return None
-        tokens = min(TOKENS, self._positions() - len(around["begin"]) - len(around["end"]))
+        tokens = min(TOKENS, (token_limit(self.model) or 1 << 20) - len(around["begin"]) - len(around["end"]))
         if tokens < 8:
             return None
         ids = repeats(
@@ -174,12 +174,6 @@ class KindsMeasure:
             generator=batch_generator(self.seed, 0, 2),
         )
         return {around["name"]: ids}
-
-    def _positions(self) -> int:
-        """The smallest number of tokens that the model accepts."""
-        config = getattr(self.model, "config", None)
-        named = [getattr(config, n, None) for n in ("max_position_embeddings", "n_positions")]
-        return min(n for n in (learned_positions(self.model), *named, 1 << 20) if isinstance(n, int) and n > 0)
 
     def _vocabulary(self, ids: Sequence[int]) -> list[int]:
         """Ordinary tokens: of the model's embeddings, else of the first batch."""

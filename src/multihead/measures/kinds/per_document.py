@@ -21,11 +21,11 @@ from multihead.layer._problem import ScoreConfig, autocast_disabled
 from multihead.model.call import Call, Tokens
 from multihead.model.kernel_arguments import without_interception
 from multihead.model.statistics.arena import Memory
-from multihead.model.statistics.blocks import RowBlock, cut
-from multihead.model.statistics.catalogue import offset_name
 from multihead.model.statistics.features import PairFeatures
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.meanings import offset_name
 from multihead.model.statistics.row_statistics import BlockRows
+from multihead.model.statistics.split_rows import RowBlock, split_rows
+from multihead.model.statistics.statistics_options import Statistics
 
 PerDocument = Float[Tensor, "document head"]
 
@@ -82,7 +82,7 @@ def read_documents(
     """Sum the statistics of one call; `generator` draws the scores of the random head."""
     problem, cross = call.problem, call.cross or call.problem.cross
     with autocast_disabled(problem.q.device):
-        null, null_out = null_heads(problem, generator)
+        null, null_out = _null_heads(problem, generator)
         chance, sees = _sums(null, null_out, call.queries, call.keys, options, memory, cross, None)
         heads, _ = _sums(problem, out.detach(), call.queries, call.keys, options, memory, cross, sees)
     pairs = PairFeatures.of(problem, call.queries, call.keys, options, cross)
@@ -149,7 +149,7 @@ def _blocks(
     if "special" in pairs.marks:
         first_is_special = pairs.marks["special"].gather(-1, first_index)
         marks["delimiter"] = pairs.marks["special"] * (1 - pairs.marks["first"])
-    for block in cut(problem, pairs.real, pairs.count, options.block_bytes):
+    for block in split_rows(problem, pairs.real, pairs.count, options.block_bytes):
         if not block.keys:
             continue
         measured = measure.measure(block)
@@ -177,7 +177,7 @@ def _blocks(
 # ---- artificial heads -------------------------------------------------------------------------
 
 
-def null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, HeadOutputs]:
+def _null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, HeadOutputs]:
     """The even and the random head over the same tokens, with the same mask."""
     like = problem.q
     q, k = (

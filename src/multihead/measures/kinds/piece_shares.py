@@ -24,7 +24,7 @@ from torch import Tensor
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
 from multihead.layer.outputs import Cells
-from multihead.measures.kinds.projections import Marginals, VisibleKeys, fit
+from multihead.measures.kinds.log_linear_fit import Marginals, VisibleKeys, fit
 from multihead.model.call import Call
 
 STRENGTHS = (1.0, 1 / 16, 1 / 256)

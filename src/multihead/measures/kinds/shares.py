@@ -7,7 +7,7 @@
 - *match*: the rest, which depends on query and key together.
 
 Shares depend on the number of keys: texts become pieces of one length (`Pieces`). How they are split is in
-`piece_shares`, the models that split them are in `projections`.
+`piece_shares`, the models that split them are in `log_linear_fit`.
 
 >>> from multihead.measures.kinds.shares import shares
 >>> from transformers import GPT2Config, GPT2Model
@@ -30,7 +30,7 @@ from torch import nn
 from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
-from multihead.corpus.batches import Document, default_max_tokens
+from multihead.corpus.batches import Document
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
@@ -47,7 +47,8 @@ from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.sites import Site
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
+from multihead.model.token_limit import token_limit
 from multihead.table.column_meaning import Meaning
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
@@ -97,7 +98,7 @@ def shares(
 
 def piece_length(model: nn.Module, length: int) -> int:
     """The length of pieces that the model can read."""
-    return min(length, default_max_tokens(model) or length)
+    return min(length, token_limit(model) or length)
 
 
 def reads_two_sequences(model: nn.Module) -> bool:

@@ -29,7 +29,7 @@ from multihead.measures.kinds.evidence import Driven
 from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
 from multihead.model.call import Call
 from multihead.model.sites import Site
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 
 TOKENS = 128
 """Only the first tokens of longer documents are used, to keep the maps small."""
@@ -128,7 +128,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
             }
             if not rows:
                 return None
-        self._pair, shuffled = pair_of(
+        self._pair, shuffled = _pair_of(
             inputs, name, self.options.special, batch_generator(self.seed, batch.index, 1)
         )
         return shuffled if bool(self._pair.counted_rows.any()) else None
@@ -167,10 +167,10 @@ class ShuffledTokens(PerSite[DocumentMeans]):
     def drivers(self, key: tuple[str, int], heads: int, *, cross: bool) -> list[Driven]:
         """What drives each head of one attention."""
         reason = self.reason or ("its keys come from a different sequence" if cross else "")
-        return position_or_content(self.of.get(key) or DocumentMeans(STREAMS, heads), reason)
+        return _position_or_content(self.of.get(key) or DocumentMeans(STREAMS, heads), reason)
 
 
-def position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
+def _position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
     """What drives each head of one attention; `reason` is why nothing was measured, or ""."""
     position, content, difference = (overlaps.mean[overlaps.index[n]].tolist() for n in STREAMS)
     half, count = (x[overlaps.index["driven"]].tolist() for x in (overlaps.half, overlaps.count))
@@ -182,7 +182,7 @@ def position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
     return drivers
 
 
-def pair_of(
+def _pair_of(
     batch: Mapping[str, Any], name: str, special: Sequence[int], generator: torch.Generator
 ) -> tuple[ShuffledPair, dict[str, Tensor]]:
     """The pair of a batch whose token ids are the input `name`, and the model's inputs for it."""

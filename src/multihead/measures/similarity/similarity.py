@@ -37,10 +37,10 @@ from multihead.corpus.language import check_language
 from multihead.corpus.run import Progress, run
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
-from multihead.measures.similarity.attention import AttentionDistances
-from multihead.measures.similarity.outputs import LARGEST, OutputSimilarity
+from multihead.measures.similarity.attention_distances import AttentionDistances
+from multihead.measures.similarity.output_similarity import LARGEST, OutputSimilarity
 from multihead.measures.similarity.ov_circuits import OVWeights, find_weights, overlaps, spaces
-from multihead.measures.similarity.result import PAIRS, Similarity
+from multihead.measures.similarity.similarity_result import PAIRS, Similarity
 from multihead.model.call import Call
 from multihead.model.sites import Key, Site, Sites
 from multihead.table.table import HeadTable

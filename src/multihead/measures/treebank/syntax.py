@@ -37,8 +37,8 @@ from multihead.layer.outputs import Cells
 from multihead.measures.treebank.conllu import Sentence, read_conllu
 from multihead.measures.treebank.word_alignment import DIRECTIONS, Aligned, Direction, align, examples, pointing
 from multihead.model.call import Call
-from multihead.model.call_tokens import learned_positions
 from multihead.model.sites import Site
+from multihead.model.token_limit import learned_positions
 from multihead.table.column_meaning import Meaning
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable

@@ -15,8 +15,8 @@ from torch import Tensor
 from multihead.layer import Problem
 from multihead.layer._mask_structured import Causal
 from multihead.model.call import Tokens
-from multihead.model.statistics.blocks import RowBlock
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.split_rows import RowBlock
+from multihead.model.statistics.statistics_options import Statistics
 
 NO_TOKEN = -1
 """Marks a position without a token."""

@@ -17,12 +17,12 @@ from multihead.layer import Problem
 from multihead.layer._problem import autocast_disabled
 from multihead.model.call import Tokens
 from multihead.model.statistics.arena import Memory
-from multihead.model.statistics.blocks import RowBlock, cut, together
-from multihead.model.statistics.catalogue import meanings
 from multihead.model.statistics.features import PairFeatures
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.meanings import meanings
 from multihead.model.statistics.output_means import OutputMeans
 from multihead.model.statistics.row_statistics import BlockRows, Measured
+from multihead.model.statistics.split_rows import RowBlock, joined_blocks, split_rows
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.model.statistics.stream_moments import StreamMoments
 from multihead.table.column_meaning import Meaning
 
@@ -90,7 +90,7 @@ class HeadStatistics:
         good = torch.zeros(size.batch, size.heads, size.queries, dtype=torch.bool, device=real.device)
         measure = BlockRows(problem, out, pairs, self.options.offsets, self.memory)
         pending, limit = _PendingRows(self.moments), PENDING // len(self.names)
-        for blocks in together(cut(problem, real, pairs.count, self.options.block_bytes), limit):
+        for blocks in joined_blocks(split_rows(problem, real, pairs.count, self.options.block_bytes), limit):
             block = replace(blocks[0], queries=slice(blocks[0].queries.start, blocks[-1].queries.stop))
             real_rows = real[block.batch, None, block.queries]
             if not block.keys:

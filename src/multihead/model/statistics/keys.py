@@ -10,7 +10,7 @@ from torch import Tensor
 
 from multihead.layer import Problem
 from multihead.model.statistics.arena import Scratch
-from multihead.model.statistics.blocks import RowBlock
+from multihead.model.statistics.split_rows import RowBlock
 
 
 class KeySide:

@@ -21,10 +21,10 @@ from torch import Tensor
 from multihead._base.shapes import HeadOutputs, Weights
 from multihead.layer import Problem
 from multihead.model.statistics.arena import Memory
-from multihead.model.statistics.blocks import RowBlock
-from multihead.model.statistics.catalogue import SATURATED
 from multihead.model.statistics.features import PairFeatures
 from multihead.model.statistics.keys import KeySide
+from multihead.model.statistics.meanings import SATURATED
+from multihead.model.statistics.split_rows import RowBlock
 
 Rows = Float[Tensor, "batch head query"]
 
@@ -175,7 +175,7 @@ class BlockRows:
         return sums.finish(query, sink, output, bad)
 
     def _allocate(self, block: RowBlock, side: KeySide) -> RowSums:
-        """Memory for the sums of the rows of a block."""
+        """Working memory for the `RowSums` of a block."""
         room, near = self.memory.rows, 0 if self.pairs.cross else len(self.offsets)
         room.clear()
         batch, heads, rows, _ = block.shape
@@ -184,7 +184,7 @@ class BlockRows:
         return RowSums.over(sums, features, near)
 
     def _write_sums(self, block: RowBlock, side: KeySide, masks: Sequence[ColumnMask], sums: RowSums) -> None:
-        """Write the sums of the block's rows."""
+        """Write the `RowSums` of a block."""
         self.scratch.clear()
         sums["visible"].copy_(self._count_visible(block, masks))
         s = self._shifted_scores(block, side, masks, sums)

@@ -1,5 +1,5 @@
 /**
- * The data of a page, as multihead.show.html writes it, and the shapes that the views share.
+ * The data of a page, as multihead.show.report_page writes it, and the shapes that the views share.
  *
  * @typedef {object} Site one attention layer
  * @property {string} label "L3", "encoder.L3", "cross.L3"

@@ -19,7 +19,7 @@ from torch import Tensor
 from multihead._base.charts import Heatmap
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
-from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity_result import Similarity
 from multihead.model.capture import Capture, CapturedHead
 from multihead.model.sites import Site
 from multihead.show.figure.draw import draw_head_grid, draw_heatmap, draw_lines

@@ -9,15 +9,16 @@ Attribute names play no part.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
+from multihead._base.nested_tensors import tensors_in
 from multihead.layer.attention import MultiHeadAttention
 from multihead.model.attention_modules import AttentionModules, ancestors
 
@@ -49,7 +50,7 @@ class Sequences:
     _hooks: list[RemovableHandle] = field(default_factory=list[RemovableHandle])
 
     def watch(self, model: nn.Module, attentions: AttentionModules) -> None:
-        """Put hooks on all modules that look like attention, and on their layers."""
+        """Start to follow sequences: put hooks on modules that look like attention, and on their layers."""
         modules = {path.replace("_orig_mod.", ""): module for path, module in model.named_modules()}
         for path, module in (attentions.wrappers | attentions.innermost).items():
             self._hooks.append(module.register_forward_pre_hook(partial(self._note_call, path)))
@@ -74,14 +75,14 @@ class Sequences:
     def follow(self, func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any], out: Any) -> None:
         """`func(*args, **kwargs)` has returned `out`, which belongs to the sequences of the arguments."""
         bits = 0
-        for x in _tensors((*args, *kwargs.values())):
+        for x in tensors_in((*args, *kwargs.values())):
             bits |= self._bits_of(x)
         if not bits:
             return
-        for x in _tensors((out,)):
+        for x in tensors_in(out):
             self._add(x, bits)
         if func is Tensor.__setitem__ or getattr(func, "__name__", "").endswith("_"):  # changes its first argument
-            for x in _tensors(args[:1]):
+            for x in tensors_in(args[:1]):
                 self._add(x, bits)
 
     def attended(self, q: Tensor, out: Tensor) -> None:
@@ -115,7 +116,7 @@ class Sequences:
         if not self.active():
             return
         entered = _Running(module)
-        for x in {id(x): x for x in _tensors((*args, *kwargs.values())) if x.dtype != torch.bool}.values():
+        for x in {id(x): x for x in tensors_in((*args, *kwargs.values())) if x.dtype != torch.bool}.values():
             self._bits += 1
             entered.bits |= 1 << self._bits
             self._add(x, 1 << self._bits)
@@ -147,14 +148,3 @@ def _layer_around(path: str) -> str:
         if ancestor.rpartition(".")[2].isdigit():
             return ancestor
     return path.rpartition(".")[0]
-
-
-def _tensors(values: Iterable[Any], depth: int = 3) -> Iterator[Tensor]:
-    """The tensors in arguments, whose sequences are followed."""
-    for value in values:
-        if isinstance(value, Tensor):
-            yield value
-        elif depth and isinstance(value, list | tuple):
-            yield from _tensors(cast(Iterable[Any], value), depth - 1)
-        elif depth and isinstance(value, dict):
-            yield from _tensors(cast(dict[Any, Any], value).values(), depth - 1)

@@ -1,6 +1,6 @@
-"""Packing of a right-padded batch: the real tokens of all rows in one row.
+"""A packed batch: the real tokens of all rows of a right-padded batch in one row.
 
-A packing is a store (`_kv_store.py`) with only the keys of this call.
+It is a store (`_kv_store.py`) with only the keys of this call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from multihead.layer._tracing import is_compiling, transformed
 
 
 @dataclass(frozen=True)
-class Packing(NoCache):
+class PackedBatch(NoCache):
     """Row b of a (batch, width) batch is tokens bounds[b]..bounds[b+1]-1 of one row."""
 
     index: Int[Tensor, " total"]
@@ -43,7 +43,7 @@ class Packing(NoCache):
         return x.flatten(0, 1).index_select(0, self.index).unsqueeze(0)
 
     @property
-    def packing(self) -> Packing:
+    def packed(self) -> PackedBatch:
         return self
 
     def positions(
@@ -81,15 +81,15 @@ class Packing(NoCache):
         """The real tokens followed by one row of zeros, which stands for all padding."""
         return F.pad(x, (0, 0, 0, 1))
 
-    def unpack(self, x: Float[Tensor, "1 total_and_1 dim"]) -> Float[Tensor, "batch width dim"]:
+    def pad(self, x: Float[Tensor, "1 total_and_1 dim"]) -> Float[Tensor, "batch width dim"]:
         """The packed output as a padded batch, with the last row of x at the padding."""
         rows, empty = x[0].split((self.bounds[-1], 1))
         padded = empty.expand(self.batch * self.width, -1).index_copy(0, self.index, rows)
         return padded.unflatten(0, (self.batch, self.width))
 
 
-def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Packing | None:
-    """The packing described by a `ragged` mask.
+def packed_batch(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> PackedBatch | None:
+    """The packed batch that a `ragged` mask describes.
 
     None without such a mask, in a traced graph, under torch.func, or if the host cannot read its lengths. The
     number of real tokens plays no part, so hooks on the projections see tensors of the same form for any amount of
@@ -106,4 +106,4 @@ def packing_of(mask: Mask, tokens: Float[Tensor, "batch width d_model"]) -> Pack
         return None  # the mask's own check reports bad lengths
     index = [torch.arange(n, device=tokens.device) + b * width for b, n in enumerate(counts)]
     joined = torch.cat(index) if index else torch.arange(0, device=tokens.device)
-    return Packing(joined, [0, *accumulate(counts)], batch, width)
+    return PackedBatch(joined, [0, *accumulate(counts)], batch, width)

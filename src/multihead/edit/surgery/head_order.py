@@ -1,6 +1,6 @@
 """In which order a parameter holds the heads, and the parameter that holds other heads in the same order.
 
->>> from multihead.edit.surgery.layout import Pack
+>>> from multihead.edit.surgery.head_order import Pack
 >>> from multihead.layer._problem import Groups
 >>> " ".join(letter + str(i) for letter, i in Pack("qkv", "qkv", 0, "grouped").pieces(Groups((0, 0, 1), 2)))
 'q0 q1 k0 v0 q2 k1 v1'
@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from multihead.errors import MultiheadError
 from multihead.layer import Groups
+from multihead.model.head_storage import Slots, Storage
 from multihead.model.head_weights import HeadWeights
-from multihead.model.storage import Slots, Storage
 
-Order = Literal["blocks", "grouped", "paired"]
+HeadOrder = Literal["blocks", "grouped", "paired"]
 Piece = tuple[str, int]
 """(letter, head): the rows of one head."""
 
@@ -36,7 +36,7 @@ class Pack:
     parameter: str
     letters: str
     axis: int
-    order: Order = "blocks"
+    order: HeadOrder = "blocks"
     bias: bool = False
 
     def pieces(self, groups: Groups) -> list[Piece]:
@@ -91,12 +91,12 @@ def packs_of(storage: Storage, place: str) -> list[Pack]:
     ]
 
 
-def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place: str) -> Order:
+def _order(of: dict[str, tuple[Slots, ...]], letters: str, groups: Groups, place: str) -> HeadOrder:
     """The order of heads in a parameter's layout; raises for an unknown order."""
     by_start = sorted((slots.start, letter, i) for letter, heads in of.items() for i, slots in enumerate(heads))
     pieces = [(letter, i) for _, letter, i in by_start]
     adjacent = all(slots.step == 1 for heads in of.values() for slots in heads)
-    orders: tuple[Order, ...] = ("blocks", "paired") if "g" in letters else ("blocks", "grouped")
+    orders: tuple[HeadOrder, ...] = ("blocks", "paired") if "g" in letters else ("blocks", "grouped")
     for order in orders:
         if adjacent and pieces == Pack("", letters, 0, order).pieces(groups):
             return order

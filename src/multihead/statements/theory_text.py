@@ -2,7 +2,7 @@
 
 >>> from multihead.statements.direct_sum import direct_sum
 >>> from multihead.statements.statement import Comparison, Result, Side
->>> from multihead.statements.view import TheoryLine, table_text
+>>> from multihead.statements.theory_text import TheoryLine, table_text
 >>> rank = Comparison(Side("rank 7", 7), "=", Side("d_model 8", 8))
 >>> print(table_text([TheoryLine(direct_sum, "fails", "fails", "", Result(rank, "A direction is missing."))],
 ...     "a layer", width=40))

@@ -11,7 +11,7 @@ from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.stream_moments import KEPT
 
 
-def of_all_ranks(local: HeadStatistics, shard: HeadShard) -> HeadStatistics:
+def gather_ranks(local: HeadStatistics, shard: HeadShard) -> HeadStatistics:
     """The gathered statistics of all heads of a layer, on every rank; `local` are those of this rank's heads."""
     layer = HeadStatistics(shard.all_heads, local.options)
     layer.rows, layer.padding, layer.all_padding = local.rows, local.padding, local.all_padding

@@ -67,7 +67,9 @@ def _size(part: slice) -> int:
     return part.stop - part.start
 
 
-def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, block_bytes: int) -> Iterator[RowBlock]:
+def split_rows(
+    problem: Problem, real: Bool[Tensor, "batch query"], features: int, block_bytes: int
+) -> Iterator[RowBlock]:
     """Blocks that contain every real query once; blocks of the same batch rows and heads are consecutive.
 
     A (query, key) pair takes two values per head (score and weight) and one per feature.
@@ -93,7 +95,7 @@ def cut(problem: Problem, real: Bool[Tensor, "batch query"], features: int, bloc
                     yield RowBlock(batch, block_heads, t.queries, t.keys, written)
 
 
-def together(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
+def joined_blocks(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
     """Runs of blocks with the same batch rows and heads and consecutive queries, of at most `rows` rows.
 
     A run has at least one block; a block without keys forms its own run.

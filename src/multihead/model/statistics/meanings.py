@@ -8,7 +8,7 @@ p_ij / Σ_j p_ij, which differs only if the head has a learned sink; `sink` is t
 
 from __future__ import annotations
 
-from multihead.model.statistics.options import Statistics
+from multihead.model.statistics.statistics_options import Statistics
 from multihead.table.column_meaning import Meaning, Scale
 
 SATURATED = 0.99

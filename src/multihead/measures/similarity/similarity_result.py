@@ -26,7 +26,7 @@ from torch import Tensor
 from multihead._base.arguments import check_count
 from multihead._base.chart_html import heatmap_html
 from multihead._base.charts import Heatmap, fraction
-from multihead._base.html import line, lines, table
+from multihead._base.html_fragments import line, lines, table
 from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped

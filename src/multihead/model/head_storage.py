@@ -94,7 +94,7 @@ class Storage:
 
 
 def projection_of(product: Product, heads: Sequence[Sequence[int]], name: str) -> Projection:
-    """Where the channels of each head of a product are stored."""
+    """The storage of one projection: where the channels of each head are in its weight and bias."""
     weight, bias = product.weight, product.bias
 
     def slots(indices: Tensor, parameter: str) -> tuple[Slots, ...]:

@@ -84,7 +84,7 @@ class LogLinearFit:
         return LogLinearFit(None if self.bins is None else self.bins.double(), self.keys.double())
 
     def kernel(self, layout: VisibleKeys) -> Float[Tensor, "#fit query key"]:
-        """t_bin(i,j) where visible."""
+        """The fitted intensity of the offset of each query and key, t_bin(i,j); 0 where hidden."""
         if self.bins is None or layout.bins is None:
             return layout.visible.unsqueeze(0)
         return self.bins[:, layout.bins] * layout.visible

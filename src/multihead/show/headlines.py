@@ -1,6 +1,6 @@
 """Up to three sentences about a model, each with a link to its evidence on the page.
 
->>> from multihead.show.findings import count_of
+>>> from multihead.show.headlines import count_of
 >>> count_of(31, 72, "head"), count_of(1, 72, "head")
 ('31 of 72 heads', 'One of 72 heads')
 """
@@ -17,7 +17,7 @@ from multihead._base.labels import without_value
 from multihead._base.plural import plural
 from multihead._base.share_words import SHARES, Share, leading_shares
 from multihead.measures.kinds.evidence import TOO_LITTLE
-from multihead.measures.similarity.result import Similarity
+from multihead.measures.similarity.similarity_result import Similarity
 from multihead.show.kind_texts import KINDS
 from multihead.show.quality_curve import QualityCurve
 from multihead.statements.theory import Theory

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from multihead.measures.kinds.log_linear_fit import LogLinearFit, Marginals, VisibleKeys, fit
 from multihead.measures.kinds.piece_shares import offset_bins
-from multihead.measures.kinds.projections import LogLinearFit, Marginals, VisibleKeys, fit
 
 PIECES, N = 2, 7
 

@@ -10,7 +10,7 @@ Both follow from the covariance of the concatenated z, which is summed exactly. 
 ‖W_i C W_jᵀ‖_F² = tr(G_i C G_j Cᵀ), G = WᵀW.
 
 >>> import torch
->>> from multihead.measures.similarity.outputs import OutputSimilarity
+>>> from multihead.measures.similarity.output_similarity import OutputSimilarity
 >>> z = torch.randn(50, 2, 5)
 >>> sums = OutputSimilarity([5, 5, 5], [torch.eye(5)] * 3)
 >>> sums.add([z[:, 0], z[:, 1], 2 * z[:, 0]])

@@ -2,7 +2,7 @@
 
 Colours are transparent or inherited from the notebook, so fragments are readable on light and dark backgrounds.
 
->>> from multihead._base.html import table
+>>> from multihead._base.html_fragments import table
 >>> print(table(["head", "kind"], [["L0H1", "<b>"]], style=False))
 <table class="multihead-table"><thead><tr><th>head</th><th>kind</th></tr></thead><tbody><tr><td>L0H1</td><td>&lt;b&gt;</td></tr></tbody></table>
 """  # noqa: E501

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from multihead import __version__
-from multihead._base import html as pieces
+from multihead._base import html_fragments
 from multihead._base.charts import page_style
 from multihead._base.share_words import SHARE_NAMES
 from multihead.measures.cost.cost import LINES, Cost
 from multihead.measures.cost.cost_text import cost_cells, title
 from multihead.measures.kinds.evidence import RULES, Rule
-from multihead.measures.similarity.result import PAIRS, Similarity
+from multihead.measures.similarity.similarity_result import PAIRS, Similarity
 from multihead.show.encode import deflated, shares_text
 from multihead.show.kind_texts import KINDS, UNCLEAR
 from multihead.show.page_file import fill_page, page_part
@@ -190,5 +190,5 @@ def _plain(report: Report) -> str:
             [head, *(show_control_chars(word(table.columns[name], i)) for name in names)]
             for i, head in enumerate(table.heads)
         ]
-        parts.append(pieces.table(["head", *names], rows, style=False))
+        parts.append(html_fragments.table(["head", *names], rows, style=False))
     return "\n".join(parts)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from multihead._base.charts import KIND_COLOURS
-from multihead._base.html import dots
+from multihead._base.html_fragments import dots
 from multihead._base.labels import without_value
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, Evidence, Score

@@ -5,7 +5,7 @@ Rows are computed from q and k in small blocks, all heads at once, and never as 
 positions of a batch are used, drawn from (seed, index of the batch), so the cost is linear in tokens.
 
 >>> import torch
->>> from multihead.measures.similarity.attention import distances
+>>> from multihead.measures.similarity.attention_distances import distances
 >>> p = torch.tensor([[[1.0, 0.0]], [[0.0, 1.0]], [[1.0, 0.0]]])          # head, row, key
 >>> distances(p)[..., 0].tolist()
 [[0.0, 1.0, 0.0], [1.0, 0.0, 1.0], [0.0, 1.0, 0.0]]

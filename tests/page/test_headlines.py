@@ -13,8 +13,8 @@ from multihead._base.share_words import SHARE_NAMES
 from multihead.corpus.documents import Corpus
 from multihead.errors import MultiheadError
 from multihead.measures.importance.losses import LanguageModel
-from multihead.measures.similarity.result import Similarity
-from multihead.show.findings import findings, head_link
+from multihead.measures.similarity.similarity_result import Similarity
+from multihead.show.headlines import findings, head_link
 from multihead.show.make_report import report
 from multihead.show.quality_curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
