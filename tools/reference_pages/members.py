@@ -11,6 +11,11 @@ from typing import Any
 from docstring import first_line, item, markdown
 from signature import annotation, short_signature, signature
 
+from multihead.layer._kv_store import KVStore
+
+STORE = {name for name, value in vars(KVStore).items() if inspect.isfunction(value) and not name.startswith("_")}
+"""Methods of a store of keys and values: the layer calls them, users do not."""
+
 
 def members(kind: type) -> str:
     """Fields of a dataclass, properties and methods; a method with arguments to explain has a heading."""
@@ -43,10 +48,11 @@ def _bound(value: Any, function: Any) -> Any:
 def _members(kind: type) -> dict[str, Any]:
     """Public members that the class or a base of this package defines, and that say what they are for."""
     found: dict[str, Any] = {}
+    internal = STORE if set(dir(kind)) >= STORE else set[str]()
     for base in kind.__mro__:
         if base.__module__.startswith("multihead"):
             for name, value in vars(base).items():
-                if not name.startswith("_") and name not in found and _is_described(value):
+                if name[0] != "_" and name not in internal and name not in found and _is_described(value):
                     found[name] = value
     return found
 

@@ -45,6 +45,7 @@ class CheckOptions(ModelOptions, HeldOutOptions, ConditionOptions, OutputOptions
     rounds: int = option(15, "rounds of timing; 0 skips it", least=0, metavar="N")
 
     def check(self) -> None:
+        """Raise unless the options of `multihead check` fit together."""
         super().check()
         check_source(self.cut)
 

@@ -41,6 +41,7 @@ class CurveOptions(FitOptions, HeldOutOptions, title="the curve"):
         return sorted(set(shares), reverse=True)
 
     def check(self) -> None:
+        """Raise unless the options of `multihead curve` fit together."""
         super().check()
         from multihead.show.figure.style import check_installed
 

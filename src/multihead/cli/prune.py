@@ -55,6 +55,7 @@ class PruneOptions(CutOptions, title="which heads (one of the first three)"):
         return 0.0 if self.remove else RUNS[self.method]
 
     def check(self) -> None:
+        """Raise unless the options of `multihead prune` fit together."""
         super().check()
         first = [flag for flag in self.requested() if flag != "--kv-heads"]
         if len(first) > 1:

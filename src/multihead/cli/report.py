@@ -47,6 +47,7 @@ class ReportOptions(PageOptions, OutputOptions, title="the page"):
     force: bool = option(False, "overwrite an existing page")
 
     def check(self) -> None:
+        """Raise unless the options of `multihead report` fit together, and the page may be written."""
         super().check()
         check_new(self.out, self.force)
         check_writable(self.out)

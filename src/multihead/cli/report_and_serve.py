@@ -57,6 +57,7 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
     in_python: ClassVar[str] = "mh.report(model, {}, 'report.html')"
 
     def check(self) -> None:
+        """Raise unless the options that report and serve share fit together."""
         if self.model is not None:
             check_source(self.model)
         if self.decoder and len(self.decoder) != len(self.text):
@@ -113,7 +114,7 @@ class Reading:
         )
 
     def report(self, **arguments: Any) -> Report:
-        """Measure the parts."""
+        """Measure the parts of a page, for `multihead report` and `serve`."""
         from multihead.show.make_report import report
 
         return report(self.loaded.model, self.data, **self._arguments(), **arguments)

@@ -176,7 +176,7 @@ class Calibration:
 
     @cached_property
     def fronts(self) -> Fronts:
-        """What a run that starts at a block reads, or inside it at a writer's module, see `run_by_blocks`."""
+        """What runs of the calibrated model read that start at a block or a writer, see `run_by_blocks`."""
         blocks = [block.path for block in self.blocks if block.path]
         writers = [writer.module for block in self.blocks for writer in block.writers]
         return fronts_of(self.model, [*blocks, *writers], self.example()) or fronts_of(

@@ -50,14 +50,14 @@ class LinearMap:
         return nullcontext()
 
     def rows(self, seen: Seen, layout: TokenLayout, like: Rows) -> Float[Tensor, "token column"]:
-        """The rows of the normal equations in the run just seen."""
+        """The rows of the normal equations of a fitted map, in the run just seen."""
         z = seen.inputs.get(self.writer.parameter)
         if z is None or not z.shape[-1]:  # a layer without heads
             return like.new_zeros(len(like), 0)
         return layout.rows(z, self.writer.token_first)
 
     def write(self, change: Crossed) -> Callable[[], None]:
-        """Write the refitted weights; returns a function that undoes it."""
+        """Write the fitted map into its weights; returns a function that undoes it."""
         before = self.weight.detach().clone(), None if self.bias is None else self.bias.detach().clone()
         columns = change[: change.shape[0] - (self.bias is not None)]
         with torch.no_grad():
@@ -66,7 +66,7 @@ class LinearMap:
                 self.bias.add_(change[-1].to(self.bias))
 
         def undo() -> None:
-            """Restore the weights before the refit."""
+            """Restore the weights that the fitted map replaced."""
             with torch.no_grad():
                 self.weight.copy_(before[0])
                 if self.bias is not None and before[1] is not None:

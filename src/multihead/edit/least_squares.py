@@ -62,7 +62,7 @@ class NormalEquations:
         return self.moments.columns
 
     def add(self, z: Float[Tensor, "row column"], missing: Float[Tensor, "row target"], size: float) -> None:
-        """Add rows of one batch to the normal equations."""
+        """Add the rows of one batch to the normal equations of the least squares."""
         self.missing += sum_of_squares(missing)
         self.size += size
         wide = torch.promote_types(z.dtype, torch.float32)
@@ -121,7 +121,7 @@ class NormalEquations:
         return self.moments.sums(bias=self.bias)
 
     def error(self, change: Crossed) -> float:
-        """The least-squares error of a change of the weights on these rows."""
+        """The held-out error of the least squares with ridge number `index`."""
         return self.missing + float((change * (self.zz @ change - 2 * self.zr)).sum())
 
     def solutions(self, ridges: Sequence[float] = RIDGES) -> Iterator[tuple[float, Crossed]]:

@@ -140,7 +140,7 @@ def calibrate(
     tokenizer: Any = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """`data` as a Calibration of this model, to plan on."""
+    """The calibration text to make a plan on: `data` as a `Calibration` of this model."""
     if not isinstance(data, Calibration):
         data = Calibration(model, data, tokenizer)
     elif inner(data.model) is not inner(model):

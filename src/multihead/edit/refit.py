@@ -215,7 +215,7 @@ class BlockRefit:
         return self._distance(LinearMap(self.student, self.block.writers[-1]))
 
     def _distance(self, map: LinearMap, add: Callable[[Seen, Original], None] | None = None) -> float:
-        """That distance; where the output of the block cannot be read, of the map."""
+        """The distance that a refit lowers; where the output of the block cannot be read, of the map."""
         apart = torch.zeros(2, dtype=torch.float64)
         output, rows = self.block.output, self.block.token_first
         for seen, original in self._pass(self.held_batches, map, [output]):
@@ -232,7 +232,7 @@ class BlockRefit:
     def _pass(
         self, batches: Sequence[Inputs], map: LinearMap, taps: Sequence[Tap | None] = ()
     ) -> Iterator[tuple[Seen, Original]]:
-        """Run the block of the student on batches."""
+        """Refit: run the block of the student on batches."""
         forward, listener = Forward(self.student), map.listener or self._listener
         reader = BlockReader(self.student, [map.writer], taps)
         with reader, map.reading(), forward.listening(listener, required=False):

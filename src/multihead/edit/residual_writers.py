@@ -251,7 +251,7 @@ class _Map:
     """whether its rows may run over (token, document)"""
 
     def rows(self, token_first: bool, like: bool, layout: TokenLayout) -> Float64[Tensor, "row width"]:
-        """All rows in the order of a tensor with rows over (token, document) if `like`."""
+        """All rows that a writer adds, in the order of a tensor with rows over (token, document) if `like`."""
         flat = self.value.double().reshape(-1, self.value.shape[-1])
         if token_first == like:
             return flat
@@ -260,7 +260,7 @@ class _Map:
 
 
 def _orders(x: Tensor, layout: TokenLayout) -> tuple[bool, ...]:
-    """The orders of rows that the stream may have: (document, token) and (token, document)."""
+    """The orders of rows of the residual stream: (document, token) and (token, document)."""
     documents, tokens = layout.documents, layout.tokens
     if x.ndim == 3 and x.shape[:2] == (documents, tokens) and documents != tokens:
         return (False,)
@@ -270,7 +270,7 @@ def _orders(x: Tensor, layout: TokenLayout) -> tuple[bool, ...]:
 
 
 def _distinct(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tensor]]:
-    """Each tensor of the stream once, where it is seen first: a module's output is the next one's input."""
+    """Each tensor of the residual stream once, where it is seen first: an output is the next one's input."""
     kept: list[tuple[int, Tap, Tensor]] = []
     for tap in taps:
         if not any(tap[2].shape == x.shape and torch.equal(tap[2], x) for _, _, x in kept):
@@ -325,7 +325,7 @@ def _plain(scale: float, tolerance: float) -> float:
 
 
 def _by_token(seen: _Seen, output: str) -> bool:
-    """Whether z of W_O has its rows over (token, document), as heads do in this order."""
+    """Whether the input z of a writer has its rows over (token, document), as heads do in this order."""
     z, heads = seen.inputs.get(output), seen.heads
     if z is None or heads is None:
         return False

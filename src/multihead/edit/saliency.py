@@ -64,7 +64,7 @@ def saliency(method: str, calibration: Calibration, *, seed: int = 0) -> Salienc
 
 
 def check_method(method: object) -> None:
-    """Raise unless `method` is the name of one."""
+    """Raise unless `method` is the name of a saliency."""
     if not isinstance(method, str) or method not in METHODS:
         close = get_close_matches(str(method), METHODS, n=1)
         did_you_mean = f"did you mean {close[0]!r}? " if close else ""

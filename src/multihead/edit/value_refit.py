@@ -113,7 +113,7 @@ class ValueEquations(NormalEquations):
 
     @cached_property
     def _gram(self) -> tuple[Square, Crossed]:
-        """G without the ridge, and E[p Rᵀ]: around the means, where a bias takes them up."""
+        """For the value refit: G without the ridge, and E[p Rᵀ]: around the means, where a bias takes them up."""
         if self.bias:
             self._add_waiting()
             return self.moments.covariance(), self.moments.cross_covariance()
@@ -197,7 +197,7 @@ class ValueMap(LinearMap):
         return layer.storage.latent is None and not layer.gated and heads.heads > 0
 
     def explains(self, run: Runner, example: Inputs) -> bool:
-        """Whether the outputs of the heads are W_V p in a run: in a module of unknown code they may not be."""
+        """Value refit: whether the outputs of the heads are W_V p in a run; of unknown code they may not be."""
         forward, same = Forward(self.model), list[bool]()
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:

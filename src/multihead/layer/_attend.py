@@ -75,7 +75,7 @@ def _run(problem: Problem, plan: RoutePlan) -> HeadOutputs:
 
 
 def _guarded(problem: Problem, plan: RoutePlan) -> HeadOutputs:
-    """The attention output; if it is not finite, computed again with the non-finite keys and values cleaned.
+    """Attend; if the output is not finite, compute it again with the non-finite keys and values cleaned.
 
     NaN and inf in hidden keys and values show as NaN in the output (0 · NaN), never as a wrong finite value, so
     reading the output once is enough. A hidden key may show only in the gradient of the queries, so with gradients
@@ -91,7 +91,7 @@ def _guarded(problem: Problem, plan: RoutePlan) -> HeadOutputs:
 
 
 def _repaired(problem: Problem, plan: RoutePlan) -> HeadOutputs:
-    """The attention output with cleaned keys and values; if still not finite, computed in fp64.
+    """Attend with cleaned keys and values; if the output is still not finite, compute it in fp64.
 
     The product of a query with a finite hidden key may overflow in fp32, and inf plus the -inf of the mask is NaN.
     """

@@ -137,6 +137,7 @@ class Cache(ABC):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
+        """None; raises for a key, since only a `Cross` cache serves cross-attention."""
         if key is not None:
             raise SizeError(
                 f"key must be None with a {type(self).__name__} cache, which is for self-attention, "
@@ -148,6 +149,7 @@ class Cache(ABC):
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[TokenPositions, TokenPositions]:
+        """Positions of queries and new keys: from `positions`, or counted on from the cached tokens."""
         if positions is not None:
             return positions, positions
         start = self.length
@@ -165,6 +167,7 @@ class Cache(ABC):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, Any]:
+        """The mask and the coordinates of a call over the cached and new keys, and the step for `take`."""
         self._validate_buffers(k)
         owner = self._owned_by(layer)
         lengths = ragged_lengths(mask, k.shape[0], k.device)

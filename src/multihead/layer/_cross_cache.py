@@ -95,7 +95,7 @@ class Cross(Cache):
         self._sources = (None, None)
 
     def crop(self, tokens: int) -> None:
-        """Keep the first `tokens` keys of every row."""
+        """Keep the first `tokens` keys of cross-attention in every row."""
         super().crop(tokens)
         if self._k is not None:
             self._replace_buffers(*(t[:, :, :tokens] for t in self._buffers()))
@@ -103,6 +103,7 @@ class Cross(Cache):
     def known(
         self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int
     ) -> tuple[Keys, Values] | None:
+        """The cached keys and values of cross-attention; raises if they are of another key or value."""
         if not self.filled:
             if key is None:
                 raise SizeError(
@@ -126,6 +127,7 @@ class Cross(Cache):
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, _CrossStep]:
+        """The mask and the coordinates of a call of cross-attention, and the step for `take`."""
         owner = self._owned_by(layer)
         if self.filled:
             self._validate_use(q, k)

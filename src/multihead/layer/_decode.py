@@ -86,7 +86,7 @@ def _folded_fused(block: ScoreBlock, size: int) -> HeadOutputs:
     kv_heads = heads // size
 
     def fold(x: Tensor | None) -> Tensor | None:
-        """(batch, head, query, n) → (batch, kv_head, size · query, n)"""
+        """Fold groups into queries to decode: (batch, head, query, n) → (batch, kv_head, size · query, n)"""
         if x is None or (x.shape[1] == 1 and x.shape[2] == 1):
             return x
         folded = kv_heads if x.shape[1] > 1 else 1

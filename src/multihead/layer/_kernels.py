@@ -95,7 +95,7 @@ def _write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask
 
 
 def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> None:
-    """Write out the tiles of a mask with a rule: one that raises does so here, before a cache changes."""
+    """Write out the tiles of a rule's mask before the kernel: one that raises does so before a cache changes."""
     if not is_compiling():
         for tile in (t for t in tiles if t.keys):
             mask.allowed(coordinates.grid(tile.batch, tile.queries, tile.keys))
@@ -131,7 +131,7 @@ def explicit(block: ScoreBlock) -> KernelOutput:
 
 
 def capped_and_masked(logits: Weights, block: ScoreBlock) -> Weights:
-    """softcap(logits) + bias, and -inf where hidden."""
+    """The scores of a kernel: softcap(logits) + bias, and -inf where hidden."""
     softcap = block.scores.softcap
     if softcap is not None:
         logits = softcap * torch.tanh(logits / softcap)
@@ -158,7 +158,7 @@ def softmax_with_sink(
 
 
 def fused(block: ScoreBlock) -> HeadOutputs:
-    """The same by F.scaled_dot_product_attention, with inputs in shapes that its fused kernel supports.
+    """The fused kernel: as `explicit`, by F.scaled_dot_product_attention with inputs that it supports.
 
     - If key and value heads differ in size, zeros pad the smaller one.
     - A learned sink is an extra key with value 0, whose logit comes from an extra query/key dimension; under the

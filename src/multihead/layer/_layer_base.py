@@ -83,7 +83,7 @@ class AttentionLayer(nn.Module):
     def _mix(
         self, heads: Float[Tensor, "row head token value_dim"], packed: PackedBatch | None = None
     ) -> Float[Tensor, "batch query d_out"]:
-        """Concat(heads) W_O. The heads of a packed batch are one row; the output is padded again."""
+        """The layer's Concat(heads) W_O. The heads of a packed batch are one row; the output is padded again."""
         rows = join_heads(heads)
         if packed is None:
             try:
@@ -101,7 +101,7 @@ class AttentionLayer(nn.Module):
 
 
 def collect_outputs(ask: Ask, problem: Problem, out: Tensor, heads: HeadOutputs) -> AttentionOutput:
-    """The output with everything that `ask` requests."""
+    """The layer's output with everything that `ask` requests."""
     if problem.coordinates.shard is not None and (ask.weights or ask.lse):
         raise MultiheadError(
             f"ask must be 'heads' inside context_parallel, which splits {problem.coordinates.keys} keys over "

@@ -283,7 +283,7 @@ def _worth_folding(groups: Groups, keys: int, key_dim: int, dtype: torch.dtype) 
 
 
 def _worth_tiling(call: Signature, tiles: tuple[Tile, ...]) -> bool:
-    """Whether tiles are cheaper than one call; always if one call would write out a mask quadratic in tokens."""
+    """Plan tiles if they are cheaper than one call, or one call would write out a mask quadratic in tokens."""
     one, heads = single_tile(call.mask, call.coordinates), call.coordinates.heads
     written = one.cells * (heads if call.mask.per_head else 1) // call.coordinates.batch
     too_large = one.mask is TileMask.MASKED and written > LARGEST_MASK
@@ -335,7 +335,7 @@ def _folding_refusal(call: Signature) -> str | None:
 
 
 def _tiles_for(call: Signature, route: str) -> tuple[Tile, ...]:
-    """The tiles of a route."""
+    """The tiles that a plan has for a route."""
     if route == "tiled" or (route == "folded" and call.structured):
         return tuple(tile(call.mask, call.coordinates))
     if route == "blocked":
@@ -344,7 +344,7 @@ def _tiles_for(call: Signature, route: str) -> tuple[Tile, ...]:
 
 
 def bounded_tiles(mask: Mask, coordinates: Coordinates, *, rows: int = 1) -> tuple[Tile, ...]:
-    """Tiles small enough to write out the scores of `rows` heads at once; a single tile if structure is unknown."""
+    """Plan tiles small enough to write out the scores of `rows` heads at once; one if structure is unknown."""
     if not mask.structured or not coordinates.aligned or is_compiling():
         return (single_tile(mask, coordinates),)
     return tuple(tile(mask, coordinates, largest=max(1, BLOCK // max(rows, 1)), every=True))

@@ -179,7 +179,7 @@ class Rotary(nn.Module):
         return isinstance(length, Tensor) or length > self.scaling.original
 
     def _table(self, stop: int, x: Tensor, dim: int) -> Tensor | None:
-        """Packed factors of positions 0..stop-1 or more; None if it is too large or depends on the length."""
+        """Packed rotary factors of positions 0..stop-1 or more; None if too large or dependent on the length."""
         if stop > TABLE_LIMIT or (isinstance(self.scaling, DynamicNTK) and stop > self.scaling.original):
             return None
         key = (self.base, dim, self.scaling, self.angle_dtype, self.interleaved, _working_dtype(x.dtype), x.device)
@@ -202,7 +202,7 @@ class Rotary(nn.Module):
     def _angles(
         self, x: Tensor, positions: Tensor | int, dim: int, length: Tensor | int | None
     ) -> tuple[Tensor, Tensor]:
-        """cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
+        """Rotary cos pθ and sin pθ times the scaling's gain, each (token, dim/2) or (batch, 1, token, dim/2)."""
         working = _working_dtype(x.dtype)
         angle_dtype = self.angle_dtype or working
         if isinstance(positions, int):
@@ -268,7 +268,7 @@ def sequence_length(
 
 
 def _end(x: Tensor, positions: Tensor | int, lengths: HostInts | None) -> int | Tensor:
-    """The last position + 1 of the tokens that are rotated."""
+    """The last position + 1 of the tokens that rotary embeddings rotate."""
     tokens = x.shape[2]
     if isinstance(positions, int):
         if lengths is None:

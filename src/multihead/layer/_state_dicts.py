@@ -109,7 +109,7 @@ def to_state_dict(
 
 
 def recognise(state: Mapping[str, Tensor], *, prefix: str = "") -> Layout:
-    """The layout with these keys."""
+    """The layout that fits the keys of a state dict."""
     fits = [row for row in LAYOUTS.values() if set(row.weights.values()) <= set(state)]
     if len({row.transposed for row in fits}) > 1:  # equal keys: decide by the shapes
         fits = [row for row in fits if _transposition_fits(row, state)]
@@ -183,7 +183,7 @@ def to_torch(attn: MultiHeadAttention, *, batch_first: bool | None = None) -> nn
 
 
 def _unsupported_by_torch(attn: MultiHeadAttention) -> list[str]:
-    """The features of the layer that nn.MultiheadAttention lacks."""
+    """The features of a layer that torch's state dicts cannot hold: nn.MultiheadAttention lacks them."""
     heads, biases = attn.num_heads, [x for x in "qkvo" if getattr(attn, f"{x}_proj").bias is not None]
     sinks = attn.sink_logits
     unsupported = {

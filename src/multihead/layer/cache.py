@@ -293,7 +293,7 @@ class Ring(Cache):
         return (joined[0], joined[1]) if joined else buffers
 
     def crop(self, tokens: int) -> None:
-        """Keep the first `tokens` of every row; raises if the ring has overwritten keys that they attend to."""
+        """Keep the first `tokens` of every row of a ring cache; raises if it has overwritten keys they need."""
         check_count("tokens", tokens, least=0)
         longest = max(self._row_lengths(), default=0)
         if longest > max(tokens, self.capacity):

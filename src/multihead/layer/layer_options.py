@@ -69,7 +69,7 @@ class Sinks:
 def linear(
     width: int, out: int, bias: bool, device: torch.device | str | None, dtype: torch.dtype | None
 ) -> nn.Linear:
-    """A projection without drawn weights; without heads it is empty."""
+    """A projection of a layer without drawn weights; without heads it is empty."""
     # `reset_parameters` draws the weights later; the random state does not change here.
     device = torch.get_default_device() if device is None else device
     if width == 0 or out == 0:  # a layer without heads; torch warns about empty weights
@@ -120,7 +120,7 @@ def biased_projections(bias: bool | str) -> str:
 
 
 def check_sizes(*, d_model: int, num_heads: int, num_kv_heads: int | None, **widths: int | None) -> None:
-    """Raise unless all sizes are integers in range or None."""
+    """Raise unless the sizes among a layer's options are integers in range or None."""
     check_count("d_model", d_model)
     check_count("num_heads", num_heads, least=0, most=MOST_ITEMS)
     if num_kv_heads is not None:

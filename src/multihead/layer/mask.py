@@ -204,7 +204,7 @@ def of(mask: Mask | Tensor | None) -> Mask:
 
 
 def _largest(name: str, scores: Tensor) -> float | None:
-    """The largest score; None if the host cannot read it. Raises if a constant mask holds NaN or +inf.
+    """The largest score bias of a mask; None if the host cannot read it. Raises for a constant NaN or +inf.
 
     NaN in a trained mask shows in the output, like NaN in any other parameter.
     """

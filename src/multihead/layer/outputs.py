@@ -116,7 +116,7 @@ torch.export.register_dataclass(AttentionOutput, serialized_type_name="multihead
 
 
 def weights_of(problem: Problem, cells: Cells) -> Weights:
-    """softmax(scores) of the given heads and rows; the others are not computed."""
+    """The requested weights, softmax(scores) of the given heads and rows; the others are not computed."""
     size = problem.coordinates
     heads = _index(cells.heads, size.heads, "head", size.device)
     rows = _index(cells.rows, size.queries, "row", size.device)
@@ -134,7 +134,7 @@ def weights_of(problem: Problem, cells: Cells) -> Weights:
 
 
 def lse_of(problem: Problem) -> Float[Tensor, "batch head query"]:
-    """log Σ_j exp(score_ij) of every row, block by block; memory is linear in tokens."""
+    """The requested log Σ_j exp(score_ij) of every row, block by block; memory is linear in tokens."""
     size, sinks = problem.coordinates, problem.scores.sinks
     scores = replace(problem.scores, sinks=None, dropout=0.0)
     keys_only = replace(problem, v=problem.v[..., :1], scores=scores)  # values play no part; one column suffices

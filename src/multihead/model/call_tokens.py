@@ -144,6 +144,7 @@ class Inputs:
             return queries, keys
 
         def heard(tokens: Tokens, count: int) -> Tokens:
+            """The tokens of a call, of which those heard in silence are padding."""
             assert self.recording is not None
             batch, samples = self.recording.shape
             if tokens.valid is not None or batch != coordinates.batch or not 0 < count <= samples:

@@ -321,7 +321,7 @@ class CapturedHead:
         return indices[0]
 
     def _kept(self, call: int, what: str) -> Kept:
-        """The kept tensors of a call of this head."""
+        """The tensors that the capture kept of a call of this head."""
         calls = self.heads.calls(self.site)
         if not -len(calls) <= call < len(calls):
             raise MultiheadError(

@@ -23,7 +23,7 @@ class Slots:
     step: int = 1
 
     def of(self, x: Tensor, axis: int) -> Tensor:
-        """The stored rows of x at these indices, a view."""
+        """The rows of a parameter that are stored at these indices, a view."""
         index = [slice(None)] * x.dim()
         index[axis] = slice(self.start, self.start + (self.count - 1) * self.step + 1, self.step)
         return x[tuple(index)]

@@ -274,7 +274,7 @@ class InterceptMode(TorchFunctionMode):
         return heads
 
     def _calling_module(self) -> tuple[nn.Module, str] | None:
-        """The innermost running module of the model, and its path; None if the model did not make the call."""
+        """The module that makes the intercepted call: the innermost one running; None if not the model's call."""
         frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]  # no public equivalent
         while frame is not None:
             code = frame.f_code

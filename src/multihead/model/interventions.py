@@ -107,6 +107,7 @@ class Gates:
         self._of: dict[Key, Tensor] = {}
 
     def of(self, call: Call, like: Tensor) -> Tensor:
+        """The gates of the heads of an attention call, 1 at first."""
         key = call.key
         self.sites.register(call.site)
         if key not in self._of:

@@ -37,7 +37,7 @@ def attend_heads(
     sinks: Float[Tensor, " head"] | None = None,
     dropout: float = 0.0,
 ) -> HeadOutputs:
-    """softmax(scores) v, one output per head; adapters call this in place of their module's arithmetic.
+    """softmax(scores) v, one output per head; adapters call this kernel in place of their module's arithmetic.
 
     A bool mask is True where a query may attend; a float mask is added to the scores. If k and v have fewer heads
     than q, groups of query heads share them. `causal` hides later keys, with the last query at the last key.

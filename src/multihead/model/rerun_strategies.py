@@ -118,7 +118,7 @@ class Reruns:
         prove: bool,
         batch: int,
     ) -> list[Tensor] | None:
-        """The tensors of some variants; None if the strategy is disproven and a slower one has to do it."""
+        """Run some variants by a strategy; None if it is disproven and a slower one has to do it."""
         together = self.strategy == "side by side"
         if not prove:
             return self._changed(forward, start, variants, read)

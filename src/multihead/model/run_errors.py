@@ -106,7 +106,7 @@ def _unknown_id(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[str, in
 
 
 def _embedding(model: nn.Module) -> nn.Embedding | None:
-    """The embedding of a model, to explain ids that it lacks."""
+    """The embedding of a model whose run failed, to explain ids that it lacks."""
     try:
         table: object = model.get_input_embeddings()  # type: ignore[operator]
     except (AttributeError, NotImplementedError, TypeError):

@@ -74,7 +74,7 @@ class OutputProof:
 
 
 def copy_caches(x: Any) -> Any:
-    """Arguments for a call without side effects: caches are copied, tensors are not."""
+    """Arguments to verify a call without side effects: caches are copied, tensors are not."""
     if type(x) is dict:
         return {name: copy_caches(value) for name, value in cast(dict[Any, Any], x).items()}
     if type(x) in (list, tuple):

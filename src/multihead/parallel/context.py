@@ -94,7 +94,7 @@ class ContextParallel:
             )
 
     def attend(self, problem: Problem) -> HeadOutputs:
-        """softmax(scores) v of this rank's queries over the keys of all ranks."""
+        """Context parallelism: softmax(scores) v of this rank's queries over the keys of all ranks."""
         if problem.scores.dropout:
             raise MultiheadError(
                 f"attention dropout must be 0 over {self.mesh.size()} ranks, got {problem.scores.dropout:g}",
@@ -126,7 +126,7 @@ class ContextParallel:
         return torch.cat([torch.arange(first, last, device=device) for first, last, _ in self.chunks()])
 
     def split(self, x: Tensor, dim: int = 1) -> Tensor:
-        """Select this rank's tokens along `dim` from a tensor of all tokens."""
+        """Select this rank's tokens of the context along `dim` from a tensor of all tokens."""
         check_tensor("x", x)
         if x.shape[dim] != self.tokens:
             raise SizeError(
@@ -136,7 +136,7 @@ class ContextParallel:
         return torch.cat([x.narrow(dim, first, last - first) for first, last, _ in self.chunks()], dim)
 
     def join(self, x: Tensor, dim: int = 1) -> Tensor:
-        """Gather all tokens along `dim`, in order and on every rank, from tensors of each rank's tokens."""
+        """Gather the context along `dim`, in order and on every rank, from tensors of each rank's tokens."""
         check_tensor("x", x)
         self.places(x.shape[dim])
         dim %= x.ndim
@@ -158,6 +158,7 @@ class ContextParallel:
     packed = None
 
     def known(self, key: Tensor | None, value: Tensor | None, layer: nn.Module, batch: int) -> None:
+        """None; raises for a key: context parallelism serves self-attention."""
         if key is not None:
             raise MultiheadError(
                 f"context_parallel needs self-attention of {self.tokens} tokens, got keys of another sequence",
@@ -167,12 +168,14 @@ class ContextParallel:
     def positions(
         self, positions: Tensor | None, batch: int, queries: int, keys: int, *, cross: bool
     ) -> tuple[Tensor, Tensor]:
+        """Positions in the sequence of this rank's tokens, unless `positions` are passed."""
         positions = self.places(queries) if positions is None else positions
         return positions, positions
 
     def view(
         self, mask: Mask, q: Tensor, k: Tensor, layer: nn.Module, inputs: Inputs = NO_INPUTS
     ) -> tuple[Mask, Coordinates, None]:
+        """The mask and the coordinates of this rank's queries over the tokens of all ranks."""
         self.places(q.shape[2])
         return mask, Coordinates(q.shape[0], q.shape[1], self.tokens, self.tokens, q.device, shard=self), None
 

@@ -190,7 +190,7 @@ def _balanced_cuts(readers: Sequence[int], ranks: int) -> tuple[int, ...]:
 
     @cache
     def best(start: int, left: int) -> tuple[float, tuple[int, ...]]:
-        """The most equal split of the groups from `start` on into `left` runs."""
+        """To split a tensor: the most equal split of the groups from `start` on into `left` runs."""
         if left == 1:
             rest = total[-1] - total[start]
             return (rest**2 if rest else float("inf")), ()

@@ -51,7 +51,7 @@ def findings(
     curve: QualityCurve | None,
     theory: Theory | None = None,
 ) -> list[Finding]:
-    """The most informative sentences; fewer if less was measured."""
+    """The headlines: the most informative findings; fewer if less was measured."""
     kinds = _kinds(table) if table is None or not has_shares(table) else _shares(table)
     special = _special(table)
     if kinds is not None and special is not None and special.text.partition(" ")[0] in kinds.text:

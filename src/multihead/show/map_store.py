@@ -111,7 +111,7 @@ class MapStore:
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """What can be typed for the model: "text", and for the decoder of an encoder–decoder "decoder"."""
+        """What can be typed into the served page: "text", and for the decoder of an encoder–decoder "decoder"."""
         if self.tokenizer is None:
             return ()
         text = getattr(self.model, "main_input_name", "input_ids") == "input_ids"
@@ -171,7 +171,7 @@ class MapStore:
         return texts
 
     def _add_window(self, window: TextWindow, shapes: Sequence[ShownLayer], name: str | None) -> ShownText:
-        """Store a window of a text."""
+        """Store a window of a text with its maps."""
         count = len(next((x[0] for n, x in window.batch.items() if n == "input_ids"), ()))
         if count and window.at:  # the last window may be shorter than the first, whose sizes are known
             first = shapes[0].queries

@@ -180,7 +180,7 @@ def _can_halve(cost: Cost) -> bool:
 
 
 def _plain(report: Report) -> str:
-    """Card, findings and table as plain HTML, for a browser that runs no script."""
+    """The report's page without a script: card, findings and table as plain HTML."""
     items = "".join(f"<li>{escape(finding.text)}</li>" for finding in report.findings)
     parts = [f"<p>{escape(report.card)}</p>", f"<ul>{items}</ul>" if items else ""]
     table = report.table

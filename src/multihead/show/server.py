@@ -158,6 +158,7 @@ class _Query:
     values: dict[str, str]
 
     def integer(self, name: str) -> int:
+        """The integer of this name in a request's query."""
         value = self.values.get(name, "")
         if name not in self.values:
             _bad(f"{name} is missing")
@@ -191,6 +192,7 @@ class _Handler(BaseHTTPRequestHandler):
         raise AttributeError(name)
 
     def _respond(self) -> None:
+        """Answer a request, with an error page of one line if it fails."""
         try:
             self._send(HTTPStatus.OK, *self._response())
         except _Refused as refused:
@@ -204,6 +206,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.INTERNAL_SERVER_ERROR, TEXT, _one_line(error).encode(errors="replace"))
 
     def _response(self) -> Response:
+        """The response to a request, by its route."""
         path, query = self._authorized()
         if path not in ROUTES:
             raise _Refused(HTTPStatus.NOT_FOUND, "this address does not exist")
@@ -236,6 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "text/html; charset=utf-8", self.server.page().encode(errors="replace")
 
     def map(self, query: _Query) -> Response:
+        """The response with a tile of a map."""
         part = Part(*(query.integer(name) for name in ("x", "y", "w", "h")))
         width, height = (query.integer(name) for name in ("width", "height"))
         if max(width, height) > MAX_PICTURE_SIDE:
@@ -251,6 +255,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._weights(query, HeadMap.column, 1)
 
     def _weights(self, query: _Query, read: Callable[[HeadMap, int], Tensor], axis: int) -> Response:
+        """The response with a row or a column of weights."""
         token = query.integer("i")
         with self.server.computing:
             head_map = self._head_map(query)
@@ -263,6 +268,7 @@ class _Handler(BaseHTTPRequestHandler):
         return BYTES, _floats(self.server.store.norms(text, layer, head))
 
     def pairs(self, query: _Query) -> Response:
+        """The response with the strongest pairs of a head."""
         head_map = self._head_map(query)
         text = self.server.store.text(query.integer("text"))
         layer = next(layer for layer in text.layers if layer.label == query.values["layer"])
@@ -296,6 +302,7 @@ class _Handler(BaseHTTPRequestHandler):
         return body
 
     def _head_map(self, query: _Query) -> HeadMap:
+        """The map that the query of a request names."""
         return self.server.store.head_map(
             query.integer("text"),
             query.values.get("layer", ""),
@@ -314,6 +321,7 @@ class _Handler(BaseHTTPRequestHandler):
             return True
 
     def _send(self, status: HTTPStatus, kind: str, body: bytes, **more: str) -> None:
+        """Send a response to the browser."""
         headers = HEADERS | {"Content-Type": kind, "Content-Length": str(len(body))} | more
         try:
             self.send_response(status)

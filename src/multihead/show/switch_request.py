@@ -59,7 +59,7 @@ class SwitchRequest:
 
     @staticmethod
     def of(body: bytes) -> SwitchRequest:
-        """Read and check a request, as far as that needs no model."""
+        """Read and check a request to switch heads, as far as that needs no model."""
         values = _json_object(body, SwitchRequest)
         token, head = values.get("token"), values.get("head")
         if not (token is None or _is_index(token)):
@@ -111,6 +111,7 @@ def _json_object(body: bytes, request: type[TextRequest | SwitchRequest]) -> dic
 
 
 def _text(text: Any) -> str | int:
+    """The text of the request, or the number of one; raises if it is invalid."""
     if _is_index(text):
         return text
     if not isinstance(text, str):
@@ -123,6 +124,7 @@ def _text(text: Any) -> str | int:
 
 
 def _decoder(text: Any) -> str | None:
+    """The decoder's text of the request; raises if it is invalid."""
     if text is None:
         return None
     if not isinstance(text, str):
@@ -143,6 +145,7 @@ def _unicode(name: str, text: str) -> str:
 
 
 def _scales(scales: Any) -> dict[str, float]:
+    """The scales of the request by head; raises unless they are in [0, 1]."""
     if not isinstance(scales, dict):
         raise TypeMismatchError(f"scales must be an object, got {_short(scales)}", hint=EXAMPLE)
     for name, scale in scales.items():

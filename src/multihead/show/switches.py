@@ -112,6 +112,7 @@ class Switches:
     # ---- the input ------------------------------------------------------------------------------
 
     def _window(self, request: SwitchRequest) -> TextWindow:
+        """The text of a request to switch heads, which must fit in one window."""
         store, text = self.store, request.text
         if isinstance(text, int) and request.decoder is None:
             return store.window(text)
@@ -122,7 +123,7 @@ class Switches:
         return windows[0]
 
     def _words(self, request: SwitchRequest, window: TextWindow, inputs: Inputs) -> Words:
-        """The tokens that have predictions; of inputs without tokens, the positions that the last layer has."""
+        """The tokens with predictions that switches change; without tokens, the last layer's positions."""
         name = self._reading.tokens
         if name is None:
             shown = self.store.text(int(request.text))
@@ -153,7 +154,7 @@ class Switches:
         return window, complete_inputs(self.store.model, window.batch), before
 
     def _output(self, forward: Forward, inputs: Inputs, gates: Gates) -> Float[Tensor, "row width"]:
-        """A row of logits per token, or its vector; of models that return one vector, one row."""
+        """The output that switches change: a row of logits per token, or the model's one vector."""
         scaled = gate(self.store.model, gates, sites=self._sites) if gates else nullcontext()
         with scaled:
             if self._reading.kind == "masked":
@@ -168,7 +169,7 @@ class Switches:
         return output
 
     def _masked_logits(self, forward: Forward, batch: Inputs) -> Float[Tensor, "token vocabulary"]:
-        """The logits of every token while it is masked."""
+        """For switches of a masked model: the logits of every token while it is masked."""
         ids: Tensor = batch["input_ids"]
         count, mask_id = ids.shape[1], self.store.tokenizer.mask_token_id
         rows: list[Tensor] = []
@@ -188,6 +189,7 @@ class Switches:
         problems: list[Problem] = []
 
         def listen(call: Call, compute: Compute) -> HeadOutputs:
+            """Take the problem of the switched head's layer, and stop the run."""
             if call.key == site.key:
                 problems.append(call.problem)
                 raise StopForward

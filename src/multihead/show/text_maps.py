@@ -290,7 +290,7 @@ def shown_text(
 
 
 def _longer_than_trained(window: TextWindow, tokenizer: Any) -> str:
-    """The length of text that the tokenizer names for its model, if the text is longer."""
+    """The length that the tokenizer names for its model, if the text of the maps is longer."""
     limit, ids = getattr(tokenizer, "model_max_length", None), window.batch.get("input_ids")
     if not isinstance(limit, int) or not isinstance(ids, Tensor) or ids.shape[1] <= limit:
         return ""

@@ -129,7 +129,7 @@ def _slope_error(loss: Loss, weights: Weights, gradient: Tensor, size: float, he
 
 
 def _norms_of_a_student(toy: ToyLayer, seed: int) -> list[Tensor]:
-    """‖∂L/∂W_Qⁱ‖ per head of a student at the start, and after twenty steps towards the teacher."""
+    """The chain rule's ‖∂L/∂W_Qⁱ‖ per head of a student at the start, and after twenty steps."""
     generator = torch.Generator().manual_seed(seed)
     loss, start, first = toy.imitation_loss(), toy.draw(generator), toy.draw(generator)
     _, largest = curvature(loss, start, first, lowest=False)

@@ -103,6 +103,7 @@ class Theory:
         return {"about": self.about, "statements": [_json(rows) for rows in self._by_statement().values()]}
 
     def _by_statement(self) -> dict[str, list[Row]]:
+        """The rows of the theory by the id of their statement."""
         rows: dict[str, list[Row]] = {}
         for row in self.rows:
             rows.setdefault(row.statement.id, []).append(row)

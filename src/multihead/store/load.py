@@ -165,7 +165,7 @@ def _check(folder: object, model: object, device: object, dtype: object, trust_r
 
 
 def _check_saved(folder: Path) -> None:
-    """Raise unless `save` wrote this folder."""
+    """Raise unless `save` wrote the folder to load."""
     try:
         if (folder / MANIFEST).is_file():
             return

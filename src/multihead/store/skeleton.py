@@ -102,7 +102,7 @@ def origin_of(model: nn.Module) -> str | None:
 
 
 def class_of(name: str, origin: str, config: Mapping[str, Any], folder: Path, trust: bool) -> type[nn.Module]:
-    """The class of a saved model. The folder's own code is run only if it is trusted."""
+    """The class of a saved model's skeleton. The folder's own code is run only if it is trusted."""
     hint = "build a model of the original's sizes and pass it: load(folder, model=...)"
     if origin == CODE:
         code = _code(name, config.get("auto_map"))

@@ -40,7 +40,7 @@ _INFINITE = {"Infinity": math.inf, "-Infinity": -math.inf}
 
 
 def to_json(table: TableData) -> str:
-    """A table as JSON text with one head per line; NaN becomes null, and `reasons` explains it."""
+    """A table as the text of a JSON file, one head per line; NaN becomes null, and `reasons` explains it."""
     top = {"format": FORMAT, "version": VERSION, **_metadata(table)}
     lines = [f"{_dump(key)}: {_dump(value)}" for key, value in top.items()]
     rows = ",\n".join(_dump({name: _plain(x) for name, x in row.items()}) for row in table)
@@ -48,7 +48,7 @@ def to_json(table: TableData) -> str:
 
 
 def from_json(text: str, place: str = "the text") -> TableData:
-    """A table from the output of `to_json`; errors name `place` as the source."""
+    """A table from the text of a JSON file as `to_json` writes it; errors name `place` as the source."""
     try:
         data = json.loads(text)
     except ValueError as error:

@@ -144,6 +144,7 @@ def moments_of(
     def summed(
         *, inputs: bool, coordinates: tuple[PrincipalCoordinates, PrincipalCoordinates] | None
     ) -> MomentSums:
+        """The input moments of the layer, summed over all batches and ranks."""
         moments = LayerMoments(layer, inner(model), inputs=inputs, coordinates=coordinates)
         runner = BatchRunner(model, [moments], run)
         for batch in mine:

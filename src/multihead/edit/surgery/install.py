@@ -45,7 +45,7 @@ class InstalledHeads:
     """those that changed the structure"""
 
     def write(self, weights: HeadWeights) -> None:
-        """Give the same heads other weights."""
+        """Install other weights for the same heads."""
         with torch.no_grad():
             for name, stored in self.structure.weights.items():
                 self.model.get_parameter(name).copy_(stored(weights))

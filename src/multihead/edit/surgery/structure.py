@@ -140,7 +140,7 @@ class Attention:
     # ---- attributes of the module --------------------------------------------------------------
 
     def _set_sizes(self, structure: Structure, way: Way) -> None:
-        """Steps that set the number of heads in the attributes of the module."""
+        """Structural steps that set the number of heads in the attributes of the module."""
         module, path, new = self.module, self.layer.path, self.new
         origin = {"q": {"heads": self.q.first, "of": self.q.of}, "kv": {"heads": self.kv.first, "of": self.kv.of}}
         structure.add("set", path, CUT, origin)
@@ -179,7 +179,7 @@ class Attention:
                     structure.add("argument", path, name, {"dedup": kv_of_head})
 
     def _set_own_groups(self, structure: Structure) -> None:
-        """Steps that set the groups and the position bias of our own layer."""
+        """Structural steps that set the groups and the position bias of our own layer."""
         path, ours = self.layer.path, self.module
         assert isinstance(ours, MultiHeadAttention)
         structure.add("kv_of_head", path, "", list(self.new.groups.kv_of_head))
@@ -304,6 +304,7 @@ class Attention:
                     self._rows_of(structure, name)
 
     def _rows_of(self, structure: Structure, name: str) -> None:
+        """Change the structure of a parameter with rows for each head, such as a bias of the queries."""
         rows = self.root.get_parameter(name).detach()
         size = rows.shape[0] // max(self.q.count, 1)  # not -1: a layer may have no heads left
         structure.values[name] = rows.unflatten(0, (self.q.count, size))[self.q.now].flatten(0, 1)

@@ -33,7 +33,7 @@ _FAILS = (ModelRunError, RuntimeError, ValueError, TypeError, LookupError, Attri
 
 
 def put(root: nn.Module, structure: Structure, weights: HeadWeights) -> list[Step]:
-    """Do the steps of a structure, and write the weights of the heads; returns the steps that changed something."""
+    """Try a structure: do its steps, write the weights of the heads; returns the steps that changed something."""
     values = structure.values | {name: stored(weights) for name, stored in structure.weights.items()}
     done = apply(root, structure.steps)
     with torch.no_grad():

@@ -129,7 +129,7 @@ def _spec_of_anatomy(
 
 
 def visible_keys(module: nn.Module, config: Any, stack: str, *, cross: bool, causal: bool) -> dict[str, Any]:
-    """Fields of the spec of an attention: its sequences, its window, and whether it is causal."""
+    """The sizes of a spec's sequences, its window, and whether it is causal."""
     encodes = getattr(config, "is_encoder_decoder", False) and "encoder" in stack.split("_")
     window = getattr(module, "sliding_window", None)
     windowed = isinstance(window, int) and window > 0 and is_causal(module)

@@ -105,7 +105,7 @@ def _with_changed_copy(batch: Inputs) -> Inputs | None:
     row = int(real.sum(1).argmax())
 
     def twice(x: Any) -> Any:
-        """An input with the rows of one document only, twice."""
+        """To choose a loss: an input with the rows of one document only, twice."""
         if not isinstance(x, Tensor) or x.shape[:1] != ids.shape[:1]:
             return x
         document = x[row, real[row]] if x.shape[:2] == ids.shape else x[row]

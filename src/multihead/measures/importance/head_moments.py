@@ -29,7 +29,7 @@ class HeadMoments(Accumulator):
         self._moments: StreamMoments | None = None
 
     def add_documents(self, heads: Sequence[str], numbers: Float[Tensor, "number head document"]) -> None:
-        """Add the documents of one batch; NaN marks a document that does not count."""
+        """Add the documents of one batch to the moments of heads; NaN marks a document that does not count."""
         if self._moments is None:
             self.heads, self._moments = list(heads), StreamMoments([None] * self.count, len(heads))
         check_same_heads(self.heads, heads)
@@ -43,7 +43,7 @@ class HeadMoments(Accumulator):
         return self._moments
 
     def mean_and_error(self, number: int) -> tuple[Float[Tensor, " head"], Float[Tensor, " head"]]:
-        """The mean over documents, and its standard error √(Σ (x − mean)² / (n (n − 1)))."""
+        """The mean of a head's number, and its standard error √(Σ (x − mean)² / (n (n − 1))), over documents."""
         count = self.moments.count[number]
         mean = self.moments.mean[number].masked_fill(count == 0, torch.nan)
         error = (self.moments.squares[number] / (count * (count - 1)).clamp(min=1)).sqrt()
@@ -55,7 +55,7 @@ class HeadMoments(Accumulator):
         return {head: "one document has no spread: use two or more" for head, none in missing if none}
 
     def merge(self, later: Any) -> None:
-        """Add the documents of a later part of the corpus."""
+        """Add the moments of heads over a later part of the corpus."""
         if later._moments is None:
             return
         if self._moments is None:
@@ -67,7 +67,7 @@ class HeadMoments(Accumulator):
         self.note(later.notes)
 
     def state(self) -> dict[str, Any]:
-        """The sums over documents as plain data."""
+        """The moments of heads as plain data."""
         return {
             "batches": self.batches,
             "heads": list(self.heads),
@@ -76,7 +76,7 @@ class HeadMoments(Accumulator):
         }
 
     def load(self, state: State) -> None:
-        """Restore the sums over documents."""
+        """Restore the moments of heads."""
         self.batches, self.heads, self.notes = int(state["batches"]), list(state["heads"]), list(state["notes"])
         self._moments = None
         if state["moments"] is not None:

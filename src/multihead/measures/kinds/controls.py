@@ -30,7 +30,7 @@ Numbers = dict[str, Float[Tensor, "document #head"]]
 
 
 def _statistic_names(options: Statistics) -> list[str]:
-    """Names of the statistics of a document, in order; offsets and windows include their size."""
+    """Names of the statistics that have controls, in order; offsets and windows include their size."""
     offsets = [offset_name(o) for o in range(-options.offsets, options.offsets + 1) if abs(o) > 1]
     windows = [f"window{w}" for w in WINDOWS if w <= options.offsets]
     classes = [f"class:{name}" for name in options.classes]
@@ -95,7 +95,7 @@ def _statistics(documents: DocumentSums, sums: Sums, options: Statistics) -> Num
 
 
 def quiet(norm: PerDocument) -> PerDocument:
-    """1 − ‖output‖ / median over the layer's heads, clamped at 0; 1 means no output."""
+    """How quiet each head is: 1 − ‖output‖ / median over the layer's heads, clamped at 0; 1 means no output."""
     typical = norm.nanquantile(0.5, dim=-1, keepdim=True)
     share = torch.where(typical > 0, norm / typical, (norm > 0).double())
     return (1 - share).clamp(min=0.0).masked_fill(norm.isnan(), torch.nan)

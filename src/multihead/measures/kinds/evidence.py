@@ -262,7 +262,7 @@ class Evidence:
         return (math.nan, math.nan) if self.best is None else (self.best.low, self.best.high)
 
     def _repr_html_(self) -> str:
-        """One sentence, then a table of the best scores."""
+        """The evidence in a notebook: one sentence, then a table of the best scores."""
         rows = [
             [s.name, _share(s.score), _share(s.low, s.high), _share(s.control), _share(s.threshold)]
             for s in (self.best, *self.runners_up)
@@ -308,7 +308,7 @@ class _Lists:
 def judge(
     text: DocumentMeans, repeats: DocumentMeans, driven: Sequence[Driven], shares: Sequence[HeadShares]
 ) -> list[Evidence]:
-    """The kind of every head of one attention layer."""
+    """Weigh the evidence: the kind of every head of one attention layer."""
     means: dict[Source, _Lists] = {"text": _Lists(text), "repeats": _Lists(repeats)}
     evidence: list[Evidence] = []
     for head, share in enumerate(shares):
@@ -319,7 +319,7 @@ def judge(
 
 
 def _score(rule: Rule, means: Mapping[Source, _Lists], head: int) -> Score:
-    """The score of one kind; for a family, of its strongest member."""
+    """The score that is evidence of one kind; for a family, of its strongest member."""
     for source in (rule.source, "text"):
         lists = means[source]
         members = [m for m in lists.members(rule.statistic) if lists.count[lists.index[m]][head]]

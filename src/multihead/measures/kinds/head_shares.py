@@ -93,7 +93,7 @@ class HeadShares:
 
 
 def _best(means: DocumentMeans, mean: Float[torch.Tensor, " stream"]) -> str:
-    """The variant that explains most without a negative share."""
+    """The variant of a head's shares that explains most without a negative one."""
     best, least = VARIANTS[0], float(mean[means.index[f"{VARIANTS[0]}: match"]])
     for variant in VARIANTS[1:]:
         position, word, match = (float(mean[means.index[f"{variant}: {term}"]]) for term in TERMS)

@@ -129,7 +129,7 @@ class KindsMeasure:
         checkpoint: Checkpoint | None = None,
         ranks: Ranks | None = None,
     ) -> None:
-        """Run the model on random tokens that repeat, and on the corpus as pieces of one length.
+        """For the kinds, run the model on random tokens that repeat, and on the corpus as pieces of one length.
 
         Args:
             pieces: those of a corpus that can be read only once, see `Pieces.watch`.

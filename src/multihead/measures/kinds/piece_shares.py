@@ -79,7 +79,7 @@ class PieceView:
 def resting_places(
     call: Call, special: Sequence[int], grid: tuple[int, int, int] | None
 ) -> Bool[Tensor, "piece key"]:
-    """The first real token and special tokens; of patches, those before the grid."""
+    """The resting places of pieces: the first real token and special tokens; of patches, those before the grid."""
     size = call.problem.coordinates
     shape = size.batch, size.keys
     if grid is not None:

@@ -110,6 +110,7 @@ class Pieces:
             self._add_text(row, index)
 
     def _add_text(self, content: Any, index: int) -> None:
+        """Cut a text into pieces, unless it is a repeat."""
         data = document_bytes(content)
         if data is not None and self._documents.add(data):
             return
@@ -151,7 +152,7 @@ def _rows_of_ids(document: Mapping[str, Any]) -> list[list[int]] | None:
 
 
 def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
-    """The special tokens before a document, its other tokens, and the special tokens after it.
+    """Of a text to cut into pieces: special tokens before it, its other tokens, and special tokens after it.
 
     A special token that is repeated at an end is padding, and counts once.
     """

@@ -196,7 +196,7 @@ class SharesSum(PerSite[DocumentMeans]):
         return self.table(self.sites)
 
     def table(self, sites: Iterable[Site]) -> HeadTable:
-        """A row for each head of some attentions."""
+        """The shares as a table: a row for each head of some attentions."""
         heads: list[HeadShares] = []
         reasons: dict[str, dict[str, str]] = {name: {} for name in SHARES}
         for site in sites:
@@ -230,7 +230,7 @@ class SharesSum(PerSite[DocumentMeans]):
 
 
 def patch_grid(config: Any, keys: int) -> tuple[int, int, int] | None:
-    """(tokens before the patches, rows, columns) of a vision model whose config names its patches; else None."""
+    """The grid of a vision model for its shares, (tokens before, rows, columns) of patches; else None."""
     image, patch = (getattr(config, name, None) for name in ("image_size", "patch_size"))
     if image is None or patch is None:
         return None

@@ -171,7 +171,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
 
 
 def _position_or_content(overlaps: DocumentMeans, reason: str) -> list[Driven]:
-    """What drives each head of one attention; `reason` is why nothing was measured, or ""."""
+    """By shuffled tokens: what drives each head of one attention; `reason` is why nothing was measured, or ""."""
     position, content, difference = (overlaps.mean[overlaps.index[n]].tolist() for n in STREAMS)
     half, count = (x[overlaps.index["driven"]].tolist() for x in (overlaps.half, overlaps.count))
     drivers: list[Driven] = []

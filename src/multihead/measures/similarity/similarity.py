@@ -188,7 +188,7 @@ class SimilaritySum(Accumulator):
         self._sites, self._seen = Sites(), {}
 
     def _grouped(self, seen: Mapping[Key, _BatchAttention]) -> list[list[Site]]:
-        """The attentions whose heads are compared: those over the same query tokens."""
+        """The attentions whose heads have a similarity: those over the same query tokens."""
         sites = list(self._sites)
         if self.layers is not None:
             for label in self.layers:

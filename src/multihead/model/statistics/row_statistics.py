@@ -237,7 +237,7 @@ class BlockRows:
     # ---- block inputs -------------------------------------------------------------------------
 
     def _column_masks(self, block: RowBlock) -> list[ColumnMask]:
-        """The mask of keys that a block's rows may not see, as floats, far cheaper to apply than bools."""
+        """For row statistics: the mask of keys that rows may not see as floats, far cheaper to apply than bools."""
         masks: list[ColumnMask] = []
         for part in block.written:
             grid = self.problem.coordinates.grid(block.batch, block.queries, (part,), block.heads)
@@ -248,7 +248,7 @@ class BlockRows:
         return masks
 
     def _count_visible(self, block: RowBlock, masks: Sequence[ColumnMask]) -> Float[Tensor, "#batch #head #query"]:
-        """How many keys each row of a block sees."""
+        """For row statistics: how many keys each row of a block sees."""
         rows, width = block.shape[2:]
         count = self.like.new_full((1, 1, rows), width)
         for columns, visible in masks:
@@ -299,7 +299,7 @@ class BlockRows:
     def _offset_masses(
         self, p: Weights, query: Float[Tensor, "query_rows query"], key: Float[Tensor, "key_rows key"], joined: bool
     ) -> Float[Tensor, "batch head query offset"]:
-        """p at position(query) + offset, 0 if no key has that position. Key positions must be distinct.
+        """For row statistics: p at position(query) + offset, 0 if no key has that position; positions are distinct.
 
         `joined`: the keys are contiguous.
         """

@@ -96,7 +96,7 @@ def split_rows(
 
 
 def joined_blocks(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlock]]:
-    """Runs of blocks with the same batch rows and heads and consecutive queries, of at most `rows` rows.
+    """Join the blocks of split rows: same batch rows and heads, consecutive queries, at most `rows` rows.
 
     A run has at least one block; a block without keys forms its own run.
     """
@@ -136,7 +136,7 @@ def _is_structured(problem: Problem) -> bool:
 
 
 def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
-    """The keys of a block's tile that the mask hides, or may hide, from some of its queries."""
+    """For rows that are split: keys of a block's tile that the mask hides, or may hide, from some queries."""
     if t.mask is TileMask.FULL:
         return ()
     mask, coordinates = problem.mask, problem.coordinates
@@ -148,7 +148,7 @@ def _masked_keys(problem: Problem, t: Tile, batch: slice) -> tuple[slice, ...]:
     hidden: list[Interval] = []
 
     def scan(lo: int, hi: int) -> None:
-        """Find the keys of a block that the mask may hide, by halves."""
+        """Split a block's keys in halves to find those that the mask may hide."""
         if all(mask.is_full(span, lo, hi) for span in spans):
             return
         if hi - lo > STEP:

@@ -78,7 +78,7 @@ def _letter_size(cells: int, inches: float) -> float:
 
 
 def label(axis: Any, words: Sequence[str], *, inches: float, turned: bool = False) -> None:
-    """Label cells with words, as many as have room; `$` is not read as a formula."""
+    """Write words on the cells of a figure, as many as have room; `$` is not read as a formula."""
     letter = _letter_size(len(words), inches)
     step = labels_step(len(words), inches, letter)
     shown = range(0, len(words), step)
