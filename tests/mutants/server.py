@@ -16,9 +16,11 @@ import unittest.mock
 import jaxtyping
 import torch
 import torch.export
+import torch.fx.experimental.symbolic_shapes
+import torch.onnx
 import torch.utils.checkpoint
 
-LOADED = (jaxtyping, torch, unittest.mock)  # what a copy would load as well
+LOADED = (jaxtyping, torch, unittest.mock)  # what a copy would load as well: half a second in each of them
 PATIENCE = 60  # seconds
 
 
