@@ -78,6 +78,12 @@ def run(code: str, *argv: object, **environment: str) -> CompletedProcess[str]:
     return start(code, *argv, **environment).wait()
 
 
+def script(file: Path) -> str:
+    """The code that runs a file as `python FILE` does."""
+    path, folder = str(file), str(file.parent)
+    return f"import runpy, sys; sys.path.insert(0, {folder!r}); runpy.run_path({path!r}, run_name='__main__')"
+
+
 def _main(code: str, argv: list[str], environment: dict[str, str], out: Path, err: Path) -> None:
     os.environ.clear()
     os.environ.update(environment)

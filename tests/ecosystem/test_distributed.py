@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+import warm
 
 WORKER = Path(__file__).with_name("two_ranks.py")
 CHECKS = [
@@ -24,26 +23,11 @@ CHECKS = [
 def said(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, str]]:
     """What each rank says about each check; both run all checks in one go, since starting them is the cost."""
     store = tmp_path_factory.mktemp("ranks") / "store"
-    source = Path(__file__).parents[2] / "src"
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source)}
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, str(WORKER), str(rank), str(store)],
-            env=environment,
-            text=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        )
-        for rank in range(2)
-    ]
-    try:
-        heard = [rank.communicate(timeout=120) for rank in ranks]
-    finally:
-        for rank in ranks:
-            rank.kill()
-    for rank, (out, err) in zip(ranks, heard, strict=True):
-        assert rank.returncode == 0, f"{out}\n{err}"
-    return [json.loads(out.splitlines()[-1]) for out, _ in heard]
+    ranks = [warm.start(warm.script(WORKER), rank, store) for rank in range(2)]
+    heard = [rank.wait() for rank in ranks]
+    for rank in heard:
+        assert rank.returncode == 0, f"{rank.stdout}\n{rank.stderr}"
+    return [json.loads(rank.stdout.splitlines()[-1]) for rank in heard]
 
 
 @pytest.mark.parametrize("check", CHECKS)

@@ -1,4 +1,4 @@
-"""Run by test_cut_ranks.py under torchrun: plan and cut a small model, and write the weights that came of it.
+"""Run by test_cut_ranks.py on one and two ranks: plan and cut a small model, and write the weights that came of it.
 
 python cutting.py FOLDER: each rank writes FOLDER/RANK.safetensors.
 """

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import torch
 from safetensors import safe_open
+
+from scale.launching import forked
 
 HERE = Path(__file__).parent
 
@@ -19,20 +18,9 @@ def read(file: Path) -> tuple[str, dict[str, torch.Tensor]]:
 
 
 def test_two_ranks_cut_as_one_process_does(tmp_path: Path) -> None:
-    def run(*launch: str, out: str) -> None:
-        done = subprocess.run(
-            [sys.executable, *launch, str(HERE / "cutting.py"), str(tmp_path / out)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=150,
-        )
+    for ranks, out in ((1, "one"), (2, "two")):
+        done = forked(HERE / "cutting.py", tmp_path / out, ranks=ranks)
         assert done.returncode == 0, done.stderr
-
-    run(out="one")
-    torchrun = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--rdzv-backend", "c10d")
-    run(*torchrun, "--rdzv-endpoint", "127.0.0.1:0", out="two")
     plan, weights = read(tmp_path / "one" / "0.safetensors")
     first, second = (read(tmp_path / "two" / f"{rank}.safetensors") for rank in range(2))
     assert first[0] == second[0], "both ranks made the same plan"

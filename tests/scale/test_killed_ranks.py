@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import warm
 from once import once
 
 HERE = Path(__file__).parent
@@ -21,14 +19,7 @@ def came_of_it(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """One process imports torch once, forks all ranks of all checks, and says what came of it."""
 
     def start(folder: Path) -> None:
-        done = subprocess.run(
-            [sys.executable, str(HERE / "killing.py"), str(folder)],
-            env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(HERE.parents[1] / "src")},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=900,
-        )
+        done = warm.start(warm.script(HERE / "killing.py"), folder).wait(900)
         assert done.returncode == 0, done.stderr
         (folder / "result.json").write_text(done.stdout.splitlines()[-1])
 

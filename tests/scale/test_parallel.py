@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+import warm
 from once import once
 from scale.on_ranks import context, heads, tensor, training
 
@@ -33,10 +31,8 @@ def said(
     worlds = selected_worlds(request.session.items)
 
     def start(folder: Path) -> None:
-        source = Path(__file__).parents[2] / "src"
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(source), "GLOO_SOCKET_IFNAME": "lo"}
-        command = [sys.executable, str(WORKER), str(folder), ",".join(map(str, worlds))]
-        done = subprocess.run(command, env=environment, text=True, capture_output=True, timeout=400, check=False)
+        started = warm.start(warm.script(WORKER), folder, ",".join(map(str, worlds)), GLOO_SOCKET_IFNAME="lo")
+        done = started.wait(400)
         assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
 
     folder = once(tmp_path_factory, "parallel", start)

@@ -1,31 +1,18 @@
-"""torchrun with 1, 2, 3 and 4 processes: the same table, byte for byte."""
+"""1, 2, 3 and 4 processes, forked or started by torchrun: the same table, byte for byte."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
+from collections.abc import Callable
 from pathlib import Path
+from subprocess import CompletedProcess
 
 import pytest
 
 from multihead.table.table import HeadTable
 from scale import measuring
+from scale.launching import forked, torchrun
 
 HERE = Path(__file__).parent
-SOURCE = HERE.parents[1] / "src"
-
-
-def torchrun(*words: object, restarts: int = 0, ranks: int = 2) -> subprocess.CompletedProcess[str]:
-    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", ranks, "--max-restarts", restarts]
-    return subprocess.run(
-        [*map(str, launch), "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:0", *map(str, words)],
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(SOURCE), "HF_HUB_OFFLINE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=150,
-    )
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +34,7 @@ def test_all_stages_are_in_the_table(alone: Path) -> None:
 @pytest.mark.fast("2")
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_many_processes_write_the_same_file_as_one(alone: Path, tmp_path: Path, ranks: int) -> None:
-    done = torchrun(HERE / "measuring.py", tmp_path, ranks=ranks)
+    done = forked(HERE / "measuring.py", tmp_path, ranks=ranks)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "table.json").read_bytes() == (alone / "table.json").read_bytes()
     left = sorted(file.name for file in (tmp_path / "state").iterdir())
@@ -62,7 +49,9 @@ def test_torchrun_starts_again_and_goes_on_by_itself(alone: Path, tmp_path: Path
     assert (tmp_path / "table.json").read_bytes() == (alone / "table.json").read_bytes()
 
 
-def test_the_command_under_torchrun(tmp_path: Path) -> None:
+@pytest.mark.fast("forked")
+@pytest.mark.parametrize("launch", [forked, torchrun])
+def test_the_command_on_two_ranks(launch: Callable[..., CompletedProcess[str]], tmp_path: Path) -> None:
     """`torchrun -m multihead measure` and the same command in one process."""
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
@@ -76,7 +65,7 @@ def test_the_command_under_torchrun(tmp_path: Path) -> None:
     tokenizer().save_pretrained(tmp_path / "model")  # type: ignore[attr-defined]
     (tmp_path / "corpus.txt").write_text("\n".join(f"{d} {i % 7}" for i, d in enumerate(DOCUMENTS * 3)))
     words = ("measure", tmp_path / "model", "--corpus", tmp_path / "corpus.txt", "--batch-size", 2)
-    done = torchrun("-m", "multihead", *words, "-o", tmp_path / "two")
+    done = launch("multihead", *words, "-o", tmp_path / "two")
     assert done.returncode == 0, done.stderr
     assert "2 processes" in done.stderr
     assert "padding; " in done.stderr
