@@ -79,6 +79,7 @@ def test_the_gate_in_ci(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     assert multihead([*check[1:], "--fail-if", "agreement<0.99"]) == 1
 
 
+@pytest.mark.fast("heads")
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.ipynb")), ids=lambda path: path.stem)
 def test_notebooks_run(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

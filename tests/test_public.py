@@ -12,6 +12,7 @@ from types import ModuleType
 import pytest
 
 import multihead as mh
+import warm
 
 PUBLIC = ["multihead", *(f"multihead.{folder}" for folder in ("layer", "model", "measures", "edit", "parallel"))]
 
@@ -48,11 +49,13 @@ def test_python_and_type_checkers_see_the_same_names(name: str) -> None:
 @pytest.mark.parametrize("name", PUBLIC[1:])
 def test_every_name_of_a_folder_is_there(name: str) -> None:
     """Whatever was imported before: a module of the same name would replace it."""
-    for line in _run(
+    done = warm.run(
         f"import importlib, pkgutil, {name} as folder\n"
         "for m in pkgutil.walk_packages(folder.__path__, folder.__name__ + '.'): importlib.import_module(m.name)\n"
         "for n in folder.__all__: print(n, getattr(folder, n).__name__.rpartition('.')[2])"
-    ).splitlines():
+    )
+    assert done.returncode == 0, done.stderr
+    for line in done.stdout.splitlines():
         public, actual = line.split()
         assert public == actual
 

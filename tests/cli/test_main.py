@@ -273,6 +273,7 @@ def test_the_list_of_commands_may_meet_a_closed_pipe() -> None:
     assert done.stderr == ""
 
 
+@pytest.mark.fast("--json")
 @pytest.mark.parametrize("words", ["", "--json"])
 def test_a_closed_pipe_has_the_exit_code_of_sigpipe(words: str, tmp_path: Path) -> None:
     heads = tuple(f"L{i}H{j}" for i in range(97) for j in range(23))

@@ -74,7 +74,7 @@ def test_transformers_and_friends_stay_out() -> None:
 MODULES = sorted(m.name for m in pkgutil.walk_packages(multihead.__path__, "multihead."))
 
 
-@pytest.mark.fast("model")
+@pytest.mark.fast("corpus")
 @pytest.mark.parametrize("folder", sorted({name.split(".")[1] for name in MODULES}))
 def test_every_module_can_be_the_first_one(folder: str) -> None:
     """A circle of imports shows only from some starting points. One interpreter, forked for each.

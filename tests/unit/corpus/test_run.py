@@ -244,6 +244,7 @@ def killed_at(write: int, build: Callable[[], nn.Module], folder: Path, patch: p
     return table
 
 
+@pytest.mark.fast("bert")
 @pytest.mark.parametrize("build, deaths", [(gpt2, (1, 4, 5, 6, 8, 11)), (bert, (3, 9))])
 def test_killed_after_a_save_the_table_is_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: Callable[[], nn.Module], deaths: tuple[int, ...]

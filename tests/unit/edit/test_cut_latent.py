@@ -30,6 +30,7 @@ def removed(model: nn.Module, heads: tuple[int, ...]) -> list[str]:
     return [f"{layer.name}H{h}" for layer in anatomy(model) for h in heads]
 
 
+@pytest.mark.fast("heads1", f"{next(iter(MODELS))}-all of the first layer")
 @pytest.mark.parametrize("heads", [(1,), (0, 2), "all of the first layer"])
 @pytest.mark.parametrize("name", list(MODELS))
 def test_a_cut_is_the_same_as_ablation(name: str, heads: tuple[int, ...] | str, tmp_path: Path) -> None:

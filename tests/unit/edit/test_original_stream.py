@@ -74,7 +74,7 @@ def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch)
     model = _model("bert")
     monkeypatch.setattr(activation_cache, "CACHE_BYTES", 1)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    text = Calibration(model, [[i + 1, *row] for i in range(4) for row in IDS], batch_size=7)
+    text = Calibration(model, IDS, batch_size=7)
     plan = mh.plan(model, text, keep=0.5)
     kept = text.originals.cache
     assert 0 < kept.size <= kept.limit == weights // 2

@@ -112,6 +112,7 @@ def test_every_method_holds_the_budget(method: str, bert: BertModel) -> None:
     assert all(done <= total for _, done, total in steps)
 
 
+@pytest.mark.fast("shape1")
 @pytest.mark.parametrize("shape", [Shape(), Shape(min_heads=1, multiple_of=4), Shape(uniform=True)])
 def test_a_search_over_32_layers_of_32_heads_takes_seconds(shape: Shape) -> None:
     names, draw = [f"L{i}" for i in range(32)], torch.Generator().manual_seed(0)

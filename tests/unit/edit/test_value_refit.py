@@ -61,6 +61,7 @@ def test_the_values_of_its_rows_are_what_the_projection_reads(make: Any, keep: l
     torch.testing.assert_close(v @ sums.zr, w_o.zr, rtol=1e-4, atol=1e-3)
 
 
+@pytest.mark.fast("_bert", "_llama")
 @pytest.mark.parametrize("make, keep", [(_bert, [3, 1]), (_gpt2, [0, 2, 3]), (_llama, [0, 1, 5])])
 def test_it_brings_the_model_closer_than_the_projection_alone(make: Any, keep: list[int]) -> None:
     together, alone = (_refit(make(), keep, values=values)[0].fit()[0] for values in (True, False))
@@ -145,6 +146,7 @@ def test_one_head_gets_the_reduced_rank_regression(monkeypatch: pytest.MonkeyPat
     assert _loss(gram, target, value_refit._descend(gram, target, maps)) == pytest.approx(-float(best), rel=1e-6)
 
 
+@pytest.mark.fast("kv_of_head1")
 @pytest.mark.parametrize("kv_of_head", [(0, 1, 2), (0, 0, 1), (0, 0, 0)])
 def test_every_sweep_lowers_the_loss_to_where_nothing_improves(
     kv_of_head: tuple[int, ...], monkeypatch: pytest.MonkeyPatch

@@ -220,6 +220,7 @@ MEASURES: dict[str, Callable[[nn.Module, Any], object]] = {
 PART, HELD = BATCHES * BATCH_SIZE, 3
 
 
+@pytest.mark.fast("measure", "gradient", "ablation", "similarity")
 @pytest.mark.parametrize("name", MEASURES)
 def test_few_documents_and_batches_are_held_at_once(name: str) -> None:
     """A part of the corpus is read, then its batches run one after the other."""
@@ -235,6 +236,7 @@ def test_few_documents_and_batches_are_held_at_once(name: str) -> None:
     assert source.alive == 0
 
 
+@pytest.mark.fast("kinds")
 @pytest.mark.parametrize("name", ["measure", "kinds", "similarity"])
 def test_one_pass_is_enough_for_a_generator(name: str) -> None:
     source = Source(documents(3 * PART))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,12 @@ def measured(folder: Path, ids: Path, *options: object) -> HeadTable:
     return HeadTable.load(out)
 
 
+def built(build: Any) -> nn.Module:
+    torch.manual_seed(0)
+    model: nn.Module = build().eval()
+    return model
+
+
 def in_python(model: nn.Module, data: Any, *, seed: int, batch_size: int) -> dict[str, HeadTable]:
     how = {"seed": seed, "batch_size": batch_size}
     return {
@@ -57,6 +64,12 @@ def in_python(model: nn.Module, data: Any, *, seed: int, batch_size: int) -> dic
         "importance": mh.importance(model, data, method="all", **how).table,
         "similarity": mh.similarity(model, data, **how).table,
     }
+
+
+@functools.cache
+def tables_of(build: Any, *, seed: int, batch_size: int) -> dict[str, HeadTable]:
+    """Of the model and all documents: several tests compare with them."""
+    return in_python(built(build), documents(), seed=seed, batch_size=batch_size)
 
 
 def differing(first: HeadTable, second: HeadTable) -> list[str]:
@@ -76,14 +89,15 @@ def differing(first: HeadTable, second: HeadTable) -> list[str]:
     return found
 
 
+@pytest.mark.fast("gpt2-8", "bert-3")
 @pytest.mark.parametrize("batch_size", [8, 3])
 @pytest.mark.parametrize("build", [gpt2, bert])
 def test_python_and_the_command_line_give_the_same_numbers(build: Any, batch_size: int, tmp_path: Path) -> None:
-    model, data = build().eval(), documents()
-    model.save_pretrained(tmp_path / "model")
+    data = documents()
+    built(build).save_pretrained(tmp_path / "model")  # type: ignore[operator]
     (tmp_path / "ids.json").write_text(json.dumps(data))
     written = measured(tmp_path / "model", tmp_path / "ids.json", "--seed", 5, "--batch-size", batch_size)
-    tables = in_python(model, data, seed=5, batch_size=batch_size)
+    tables = tables_of(build, seed=5, batch_size=batch_size)
     for name, table in tables.items():
         assert set(table.columns) <= set(written.columns), name
         assert differing(table, written) == [], name
@@ -116,8 +130,9 @@ def test_also_where_weights_are_found_on_the_data_only(tmp_path: Path, monkeypat
 
 def test_another_seed_gives_other_draws() -> None:
     """Else the test above would say nothing about seeds."""
-    model, data = bert().eval(), documents()
-    first, again, other = (in_python(model, data, seed=seed, batch_size=8) for seed in (5, 5, 6))
+    model, data = built(bert), documents()
+    first = tables_of(bert, seed=5, batch_size=3)
+    again, other = (in_python(model, data, seed=seed, batch_size=3) for seed in (5, 6))
     for name in first:
         assert differing(first[name], again[name]) == []
     assert "driven_score" in differing(first["kinds"], other["kinds"])
@@ -126,8 +141,7 @@ def test_another_seed_gives_other_draws() -> None:
 
 
 def test_a_list_a_generator_and_tensors_are_the_same_documents() -> None:
-    model, data = gpt2().eval(), documents()
-    whole = in_python(model, data, seed=5, batch_size=8)
+    model, data, whole = built(gpt2), documents(), tables_of(gpt2, seed=5, batch_size=8)
     for other in (tuple(data), [torch.tensor(document) for document in data]):
         for name, table in in_python(model, other, seed=5, batch_size=8).items():
             assert differing(table, whole[name]) == [], name

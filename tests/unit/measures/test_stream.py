@@ -223,6 +223,7 @@ class Largest(TorchDispatchMode):
         return out
 
 
+@pytest.mark.fast("seen1", "seen3")
 @pytest.mark.parametrize(
     "seen", [None, mask.causal(), mask.window(64), mask.tensor(torch.ones(1, 1, 1, 1021).bool())]
 )

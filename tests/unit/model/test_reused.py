@@ -304,6 +304,7 @@ class Checkpointed(Looped):
         return x
 
 
+@pytest.mark.fast("two-True", "all-False")
 @pytest.mark.parametrize("reentrant", [False, True])
 @pytest.mark.parametrize("how", ["each", "two", "all"])
 def test_gates_of_checkpointed_calls(how: str, reentrant: bool) -> None:

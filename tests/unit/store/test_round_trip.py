@@ -266,6 +266,7 @@ def test_a_folder_that_is_none(tmp_path: Path) -> None:
         load(tmp_path)
 
 
+@pytest.mark.fast("gpt2")
 @pytest.mark.parametrize("name", ["bert", "gpt2", "llama"])
 def test_a_model_with_a_layer_without_heads_is_read_by_everything(tmp_path: Path, name: str) -> None:
     model = ZOO[name].build()
