@@ -10,9 +10,9 @@ decorator for three reasons:
 - a function that rejects bad input itself raises first. Users get its error, with the hint, so tests must see that
   one. A function that accepts an argument its annotation forbids still fails the check.
 
-Two rules keep the checks fast. beartype checks (2 µs per call), inside jaxtyping's scope of the axis names; jaxtyping's
-own check binds the arguments and looks at them twice (20 µs). A function inside a function is a new one at every call
-of the outer one, and its check has to be compiled (1 ms): the first `INSTANCES` of them are checked.
+Two rules keep the checks fast. beartype checks (2 µs per call) inside jaxtyping's scope of axis names: the check of
+jaxtyping itself binds the arguments and looks at them twice (20 µs). A function inside a function is a new one at
+every call of the outer one, and its check has to be compiled (1 ms): the first `INSTANCES` of them are checked.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _checked(fn: Any = None, *, typechecker: Any = None) -> Any:
     @functools.wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         nonlocal check
-        if torch.compiler.is_compiling() or not active:
+        if not active or torch.compiler.is_compiling():
             return fn(*args, **kwargs)
         if check is None:  # made at the first call: most functions are never checked in the fast tier
             check = _check(fn)

@@ -51,6 +51,7 @@ def test_drawn_layers(first: int) -> None:
     assert not found, f"{len(found)} findings\n" + "\n".join(found)
 
 
+@pytest.mark.fast(17)
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_mistake_is_refused_and_leaves_the_cache_as_it_was(kind: str) -> None:
     """With every cache, empty and filled, and for every kind of position."""
