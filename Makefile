@@ -33,8 +33,10 @@ test: style $(VENV)/.browser-ready ## lint, and every test on some of its cases:
 # pyright takes one core for most of a minute: beside the tests, not before them.
 	$(MAKE) --no-print-directory -j2 types fast
 
+# Two runs: only in the first are the functions of the package wrapped for annotation checks.
 fast: $(VENV)/.browser-ready
-	$(PYTEST) --tier fast
+	$(PYTEST) --tier fast --annotations checked
+	$(PYTEST) --tier fast --annotations plain
 
 test-all: lint $(VENV)/.browser-ready ## lint, then every case of every test, with annotation checks and coverage
 	$(PYTEST) --tier all --cov --cov-report=term

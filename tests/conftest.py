@@ -16,6 +16,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import random
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,16 +25,20 @@ import torch
 import annotation_checks
 import tiers
 
-annotation_checks.install()
-
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    tiers.add_option(parser)
+    tiers.add_options(parser)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("annotations") != "plain":
+        annotation_checks.install()  # no test has imported the package yet
     tiers.draw(config.getoption("tier"))
     torch.set_num_threads(1)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    return tiers.left_to_the_other_run(config, collection_path) or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
