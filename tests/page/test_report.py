@@ -131,6 +131,16 @@ def test_the_page_is_written_on_request(small: Page, tmp_path: Path, capsys: pyt
     assert capsys.readouterr().out == "", "progress is on stderr"
 
 
+def test_an_existing_file_is_overwritten_only_by_force(small: Page, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("a page")
+    with pytest.raises(MultiheadError, match=r"page\.html exists"):
+        report(small.model, iter(()), page)  # which has nothing to measure, an error that would come later
+    assert page.read_text() == "a page"
+    report(small.model, [[3, 1, 4], [2, 6]], page, parts=("measure",), force=True)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 # ---- a cut model --------------------------------------------------------------------------------
 
 LEFT = ["L0H0", "L0H1", "L0H3", "L1H1", "L1H2"]

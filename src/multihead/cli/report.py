@@ -64,6 +64,7 @@ def run(options: ReportOptions) -> int:
     with sigterm_as_interrupt() as received:
         report = reading.report(
             path=options.out,
+            force=options.force,
             heads=names(options.heads) or None,
             windows=options.windows,
             cut=METHODS if options.curve else (),

@@ -13,6 +13,7 @@ from torch import nn
 from multihead._base.arguments import (
     check_count,
     check_data,
+    check_flag,
     check_function,
     check_instance,
     check_list,
@@ -20,7 +21,7 @@ from multihead._base.arguments import (
     check_path,
     check_seed,
 )
-from multihead._base.atomic_files import check_writable
+from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import CachedCorpus, rereadable
@@ -58,6 +59,7 @@ def report(
     batch_size: int = BATCH_SIZE,
     max_tokens: int | None = None,
     seed: int = 0,
+    force: bool = False,
     progress: bool | Progress = False,
     say: Callable[[str], None] | None = None,
 ) -> Report:
@@ -81,6 +83,7 @@ def report(
         windows: the most windows of a text that is longer than the model can read; default: as many as stay small.
         maps: store all maps as "maps" or as "qk"; default: the smaller. Or a function that shows texts on a server.
         batch_size, max_tokens: as for `mh.measure`.
+        force: overwrite an existing file at `path`.
         progress: True shows bars on a terminal; a function is called with (part, done, total).
         say: called with lines about what is measured and how long it may take.
 
@@ -89,7 +92,7 @@ def report(
 
     Raises:
         SizeError: if a part or a head does not exist.
-        MultiheadError: if there is no text, no attention was found, or the file cannot be written.
+        MultiheadError: if there is no text, no attention was found, or the file exists or cannot be written.
 
     >>> import multihead as mh
     >>> model, tokenizer = mh.embedded()
@@ -106,10 +109,12 @@ def report(
     _check_maps(maps, heads, windows)
     _check_names(name, corpus_name)
     check_seed(seed)
+    check_flag("force", force)
     check_progress(progress)
     check_function("say", say)
     if path is not None:
         check_path("path", path, hint="path='report.html'")
+        check_new(Path(path), force)
         check_writable(Path(path))
     if isinstance(data, CachedCorpus):
         corpus, tokenizer = data, data.batching.tokenizer

@@ -122,6 +122,15 @@ def test_perplexity_by_hand() -> None:
     assert found.metrics["agreement"][1] == pytest.approx(same / count)
 
 
+def test_documents_of_one_token_have_no_perplexity_and_a_note_says_so() -> None:
+    model, one = llama(), [[i] for i in range(1, 9)]
+    found = quality(model, model, one)
+    assert "perplexity" not in found.metrics
+    assert found.notes == ("no document has two tokens, so no token is predicted and perplexity is not measured",)
+    longer = quality(model, model, [*one, [3, 1, 4]], batch_size=8)
+    assert longer.kind == "language model", "the longest document decides, in whichever batch it is"
+
+
 def test_other_outputs() -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL, initializer_range=0.3, num_labels=5)).eval()

@@ -351,6 +351,10 @@ class TestBadInput:
         got = kinds(Planted(["previous", "first"]), [[3]] * 6, special=SPECIAL)
         assert {e.kind for e in got} == {"too little data"}
 
+    def test_documents_of_one_token_are_not_named_by_the_pieces_that_they_are_joined_to(self) -> None:
+        got = kinds(Planted(["previous", "first"]), [[i] for i in range(3, 11)], special=SPECIAL)
+        assert [(e.kind, e.why) for e in got] == [("too little data", "no row of the text sees two keys")] * 2
+
     def test_no_ids(self) -> None:
         torch.manual_seed(0)
         sizes = {"hidden_size": 24, "intermediate_size": 32, "image_size": 15, "patch_size": 5}

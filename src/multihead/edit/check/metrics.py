@@ -165,7 +165,8 @@ def quality(
     documents: list[Any] = [data] if isinstance(data, Mapping) else list(data)
     piece = min(PIECE, learned_positions(before) or PIECE) if max_tokens is None else max_tokens
     prepared = list(batches(before, documents, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece))
-    kind = _kind_of(before, prepared[0], tokenizer)
+    longest = max(prepared, key=_length)  # one token does not show whether a model predicts the next one
+    kind = _kind_of(before, longest, tokenizer)
     compare = {"vectors": _Vectors, "language model": _LanguageModel, "outputs": _Outputs}[kind](before)
     original, cut = Forward(before), Forward(after)
     with original.listening(), cut.listening():
@@ -174,6 +175,8 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(prepared))
     metrics, notes = compare.metrics()
+    if kind == "outputs" and _length(longest) == 1:
+        notes.append("no document has two tokens, so no token is predicted and perplexity is not measured")
     uncut = whole_documents(documents, tokenizer)
     overlap = calibration_overlap(after, uncut)
     if overlap:
@@ -183,6 +186,12 @@ def quality(
         )
     pooling = str(compare.pooling) if isinstance(compare, _Vectors) else ""
     return Quality(kind, metrics, compare.documents, compare.tokens, tuple(notes), overlap, pooling)
+
+
+def _length(batch: Inputs) -> int:
+    """The tokens of the longest document of a batch; 0 if it has no token ids."""
+    ids = batch.get("input_ids")
+    return ids.shape[-1] if isinstance(ids, Tensor) else 0
 
 
 def check_pair(before: object, after: object) -> None:
