@@ -18,12 +18,17 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from multihead._base.shapes import Keys, Queries, Values
 from multihead.errors import SizeError
+from multihead.layer._checks import check_projections
 from multihead.layer._problem import Groups
 from multihead.layer.outputs import Ask, AttentionOutput, Cells
+from multihead.layer.position import Rotary
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
+
+    from multihead.layer.attention import MultiHeadAttention
 
 
 def copy_to_ranks(x: Tensor, mesh: DeviceMesh) -> Tensor:
@@ -133,3 +138,27 @@ class LocalAsk(Ask):
     """The part of a request that concerns one rank, and the full request."""
 
     request: Ask = field(default_factory=Ask)
+
+
+def local_groups(attn: MultiHeadAttention, q: Queries, k: Keys, v: Values) -> Groups:
+    """The groups of the heads on this rank: under tensor parallelism a projection returns some of the heads."""
+    heads, kv_heads, groups = q.shape[1], k.shape[1], attn.groups
+    if heads == attn.num_heads and kv_heads == groups.kv_heads == v.shape[1]:
+        return groups
+    if attn.head_shard is not None:
+        return attn.head_shard.groups
+    same_part = kv_heads * attn.num_heads == heads * attn.num_kv_heads or kv_heads == attn.num_kv_heads == 1
+    if heads >= attn.num_heads or v.shape[1] != kv_heads or not same_part:
+        check_projections(attn)
+        raise SizeError(
+            f"q_proj, k_proj and v_proj returned {heads}, {kv_heads} and {v.shape[1]} heads, the layer has "
+            f"{attn.num_heads}, {attn.num_kv_heads} and {attn.num_kv_heads}",
+            hint="a projection that replaces another returns as many features",
+        )
+    if groups.size is None or attn.sink_logits is not None or not isinstance(attn.position, Rotary | None):
+        raise SizeError(
+            f"tensor parallelism of single projections needs even groups, no sinks and no position bias, got "
+            f"{heads} of {attn.num_heads} heads from q_proj",
+            hint="multihead.parallel.tensor_parallel_plan(module) splits such layers",
+        )
+    return Groups.even(heads, kv_heads)

@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import allocating, check_device_and_dtype
 from multihead._base.shapes import Keys, Queries, Values
-from multihead.errors import SizeError, TypeMismatchError
+from multihead.errors import TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
 from multihead.layer._checks import check_gate, check_inputs, check_positions, check_projections, check_tensors
 from multihead.layer._coordinates import localized
+from multihead.layer._head_shard import local_groups
 from multihead.layer._kernels import try_rules
 from multihead.layer._kv_store import NO_CACHE, KVStore, store_of
 from multihead.layer._layer_base import AttentionLayer, collect_outputs
@@ -24,7 +25,7 @@ from multihead.layer._mask_position import PositionScores
 from multihead.layer._mask_structured import ragged_lengths
 from multihead.layer._packed_batch import packed_batch
 from multihead.layer._plan import plan_of
-from multihead.layer._problem import Groups, Problem
+from multihead.layer._problem import Problem
 from multihead.layer._projections import JointWeights, project, project_together, split_heads
 from multihead.layer._rotary import Factors
 from multihead.layer.cache import Cache, Cross
@@ -224,7 +225,7 @@ class MultiHeadAttention(AttentionLayer):
             q, k, mask = self._encode(q, k, mask, positions, store, cross=cross, new_keys=known is None)
         mask, coordinates, step = store.view(mask, q, k, self, (key, value))
         coordinates, scores = localized(coordinates, self.head_shard), self._scores(self.softcap, self.sink_logits)
-        problem = Problem(q, k, v, self._groups(q, k, v), mask, coordinates, scores, cross, store.packed)
+        problem = Problem(q, k, v, local_groups(self, q, k, v), mask, coordinates, scores, cross, store.packed)
         plan = plan_of(problem, route, store)
         gate = None if head_gate is None else check_gate(head_gate, coordinates)
         request = None if ask is None else Ask.of(ask).check(coordinates)
@@ -393,26 +394,3 @@ class MultiHeadAttention(AttentionLayer):
         if shard is not None and isinstance(self.position, nn.Module):
             parameters = shard.parameters(self.position)
         return mask & PositionScores(self.position, batched, q.dtype, parameters)
-
-    def _groups(self, q: Queries, k: Keys, v: Values) -> Groups:
-        """The groups of the layer's heads on this rank: under tensor parallelism a projection returns some."""
-        heads, kv_heads, groups = q.shape[1], k.shape[1], self.groups
-        if heads == self.num_heads and kv_heads == groups.kv_heads == v.shape[1]:
-            return groups
-        if self.head_shard is not None:
-            return self.head_shard.groups
-        same_part = kv_heads * self.num_heads == heads * self.num_kv_heads or kv_heads == self.num_kv_heads == 1
-        if heads >= self.num_heads or v.shape[1] != kv_heads or not same_part:
-            check_projections(self)
-            raise SizeError(
-                f"q_proj, k_proj and v_proj returned {heads}, {kv_heads} and {v.shape[1]} heads, the layer has "
-                f"{self.num_heads}, {self.num_kv_heads} and {self.num_kv_heads}",
-                hint="a projection that replaces another returns as many features",
-            )
-        if self.groups.size is None or self.sink_logits is not None or not isinstance(self.position, Rotary | None):
-            raise SizeError(
-                f"tensor parallelism of single projections needs even groups, no sinks and no position bias, got "
-                f"{q.shape[1]} of {self.num_heads} heads from q_proj",
-                hint="multihead.parallel.tensor_parallel_plan(module) splits such layers",
-            )
-        return Groups.even(q.shape[1], k.shape[1])

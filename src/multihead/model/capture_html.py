@@ -15,7 +15,8 @@ from multihead.model.capture_table import table_of
 from multihead.table.view import STATISTICS
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Capture, CapturedHead
+    from multihead.model.capture import Capture
+    from multihead.model.captured_head import CapturedHead
 
 SIDE = 256
 """Maximum cells along a side of one map; longer sequences are max-pooled."""

@@ -13,7 +13,8 @@ from multihead.table.rows_and_columns import Numbers
 from multihead.table.table import HeadTable
 
 if TYPE_CHECKING:
-    from multihead.model.capture import Capture, CapturedHead
+    from multihead.model.capture import Capture
+    from multihead.model.captured_head import CapturedHead
 
 
 def table_of(heads: Capture) -> HeadTable:

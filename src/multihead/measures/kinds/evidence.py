@@ -356,7 +356,7 @@ def _evidence(head: str, scores: dict[str, Score], driven: Driven, shares: HeadS
         why = f"{best} is above {best.threshold:g} and above chance, {best.control:.2f} ({best.control_name})"
         return Evidence(head, best.kind, best, runners_up, driven, why, shares, scores)
     few = f"an interval over documents needs {ENOUGH}, got {documents}" if documents < ENOUGH else ""
-    if not documents or not shares.leading:  # shares of documents joined to pieces do not show what a head does alone
+    if not documents or not shares.leading:  # pieces join documents: their shares are of no text
         why = "no row of the text sees two keys" if not documents else few or "no row sees two keys"
         return Evidence(head, TOO_LITTLE, None, runners_up, driven, why, shares, scores)
     why = f"{shares}; {few or _why_no_kind(others, rules, shares.leading)}"

@@ -20,7 +20,8 @@ from multihead._base.charts import Heatmap
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.similarity.similarity_result import Similarity
-from multihead.model.capture import Capture, CapturedHead
+from multihead.model.capture import Capture
+from multihead.model.captured_head import CapturedHead
 from multihead.model.sites import Site
 from multihead.show.figure.draw import draw_head_grid, draw_heatmap, draw_lines
 from multihead.show.figure.style import COLUMN, PAGE, colour_bar, label, labels_step, sheet, short
