@@ -211,7 +211,8 @@ def _check_kv_heads(start: Plan, kv_heads: int) -> None:
         if layer.kv_heads % kv_heads:
             allowed = [n for n in range(1, layer.kv_heads + 1) if layer.kv_heads % n == 0]
             raise SizeError(
-                f"kv_heads={kv_heads} does not divide the {layer.kv_heads} kv heads of {layer.name} ({layer.path})",
+                f"kv_heads={kv_heads} does not divide the {layer.kv_heads} kv heads of {layer.name} "
+                f"({layer.path or 'the model itself'})",
                 hint=f"choose one of {', '.join(map(str, allowed))}; plan.edit(groups=...) makes uneven groups",
             )
 

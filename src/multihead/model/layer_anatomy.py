@@ -109,6 +109,11 @@ class LayerAnatomy:
         return self.site.label
 
     @property
+    def where(self) -> str:
+        """The layer in a message: `L3 (encoder.layer.3.attention.self)`."""
+        return f"{self.name} ({self.path or 'the model itself'})"
+
+    @property
     def num_heads(self) -> int:
         return len(self.groups.kv_of_head)
 
@@ -186,13 +191,13 @@ class LayerAnatomy:
         kind = type(self.module).__name__
         if direct and self.storage.latent is not None:
             raise AnatomyError(
-                f"{action} does not support latent attention ({self.name}: {kind} in {self.path}): keys and values "
+                f"{action} does not support latent attention ({kind}, {self.where}): keys and values "
                 "come from a normed latent vector, so no W_K and W_V of a head read the layer's input",
                 hint="capture, measure, ablate, and cutting of heads work",
             )
         if ungated and self.gated:
             raise AnatomyError(
-                f"{action} does not support gated attention ({self.name}: {kind} in {self.path}): a gate "
+                f"{action} does not support gated attention ({kind}, {self.where}): a gate "
                 "multiplies the heads' outputs before W_O",
                 hint="capture, measure, ablate, and cutting of heads work",
             )

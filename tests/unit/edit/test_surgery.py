@@ -381,6 +381,14 @@ def test_code_that_takes_no_other_heads_is_refused_and_left_as_it_was() -> None:
     assert block.k.weight.shape == (8, 12)
 
 
+def test_an_attention_that_is_the_model_is_named_and_other_modules_code_is_not_tried() -> None:
+    block, x = Stubborn().eval(), torch.randn(2, 5, 12)
+    layer = anatomy(block, x)[0]
+    with pytest.raises(MultiheadError, match=r"^L0 \(the model itself\): the code of Stubborn") as refused:
+        install(block, layer, HeadWeights.of(layer).keep([0, 2]), inputs=x)
+    assert "split_with_sizes" not in str(refused.value), "the code of timm has one projection for q, k and v"
+
+
 def test_steps_that_do_not_fit_are_refused() -> None:
     with pytest.raises(MultiheadError, match=r"unknown step 'melt' at 0"):
         apply(nn.Sequential(nn.Linear(2, 2)), [Step("melt", "0", "weight", None)])

@@ -151,7 +151,7 @@ def moments_of(
             runner.run(Batch(batch))
         if not any(bool(total.any()) for total in moments.sums.totals.values()):
             raise MultiheadError(
-                f"{layer.name} ({layer.path}) did not attend to anything",
+                f"{layer.where} did not attend to anything",
                 hint="is the calibration text empty, or the layer of a different model?",
             )
         moments.sums.all_reduce(all_reduce)

@@ -105,19 +105,19 @@ def _check_weights(root: nn.Module, layer: LayerAnatomy) -> None:
         if type(parameter) is not nn.Parameter or not parameter.is_floating_point():
             kind = f"{type(parameter).__name__} of {parameter.dtype}"
             raise TypeMismatchError(
-                f"{layer.path}: {name} is a {kind}, whose rows cannot be cut",
+                f"{layer.where}: {name} is a {kind}, whose rows cannot be cut",
                 hint="cut the model before it is quantised, then quantise the cut model",
             )
         if parameter.shape != uncut.shape:
             raise SizeError(
-                f"{layer.path}: {name} must have shape {tuple(uncut.shape)}, as when mh.anatomy found "
+                f"{layer.where}: {name} must have shape {tuple(uncut.shape)}, as when mh.anatomy found "
                 f"{layer.name}, got {tuple(parameter.shape)}",
                 hint="call mh.anatomy on the cut model",
             )
         other = next((n for n, (module, p) in owners.items() if p is parameter and module is not home), None)
         if other is not None:
             raise MultiheadError(
-                f"{layer.path}: {name} is also {other}, which would lose the same heads",
+                f"{layer.where}: {name} is also {other}, which would lose the same heads",
                 hint="separate their weights first: m.weight = nn.Parameter(m.weight.clone())",
             )
 
@@ -129,11 +129,11 @@ def _missing(root: nn.Module, layer: LayerAnatomy, name: str, there: set[str]) -
     inside = min((n for n in there if n.startswith(f"{path}.")), key=lambda n: n != wrapped, default=None)
     if inside is not None:
         return MultiheadError(
-            f"{layer.path}: {type(root).__name__} has {inside} instead of {name}: something is wrapped around it",
+            f"{layer.where}: {type(root).__name__} has {inside} instead of {name}: something is wrapped around it",
             hint="merge adapters (LoRA) into the weights first: model.merge_and_unload(); remove parametrizations",
         )
     return MultiheadError(
-        f"{type(root).__name__} has no parameter {name}, which {layer.name} ({layer.path}) is made of",
+        f"{type(root).__name__} has no parameter {name}, which {layer.where} is made of",
         hint="the layer must be of this model, or of a model that this one is a copy of",
     )
 
@@ -143,13 +143,13 @@ def _check_shapes(layer: LayerAnatomy, new: HeadWeights) -> None:
     sizes, needed = (new.q.shape[1], new.v.shape[1]), (layer.key_dim, layer.value_dim)
     if sizes != needed:
         raise SizeError(
-            f"{layer.name} ({layer.path}): heads must have sizes {needed} of keys and values, got {sizes}",
+            f"{layer.where}: heads must have sizes {needed} of keys and values, got {sizes}",
             hint="pass heads of the same size",
         )
     for letter in "qkvo":
         bias: Tensor | None = getattr(new, f"b_{letter}")
         if bias is not None and layer.weights[letter].bias is None and bool((bias != 0).any()):
             raise SizeError(
-                f"{layer.name} ({layer.path}): a bias of {letter} was given, the layer has none",
+                f"{layer.where}: a bias of {letter} was given, the layer has none",
                 hint="add a bias to the projection first, or fold it into another one",
             )

@@ -117,7 +117,7 @@ class Attention:
                 continue
             if any(letter in uncut for letter in pack.letters):
                 raise MultiheadError(
-                    f"{layer.path}: {pack.parameter} holds {', '.join(pack.letters)}, "
+                    f"{layer.where}: {pack.parameter} holds {', '.join(pack.letters)}, "
                     "and a norm behind it takes all heads together",
                     hint="separate the weights of q, k and v: such a norm also needs the rows of removed heads",
                 )
@@ -287,7 +287,7 @@ class Attention:
                     structure.resize(name, structure.values[name])
                 elif weight.numel() not in (1, self.layer.key_dim):
                     raise MultiheadError(
-                        f"{self.layer.path}: {name} of shape {tuple(weight.shape)} is between W_{letter.upper()} "
+                        f"{self.layer.where}: {name} of shape {tuple(weight.shape)} is between W_{letter.upper()} "
                         f"and the kernel, with {chosen.count} heads of {self.layer.key_dim}",
                         hint="it cannot be cut: which of its values belong to which head is unknown",
                     )

@@ -71,7 +71,7 @@ def try_strategies(attention: Attention, inputs: Inputs, run: Runner) -> tuple[S
             for name, values in before.items():
                 root.get_parameter(name).copy_(values)
     raise MultiheadError(
-        f"{layer.name} ({layer.path}): the code of {type(attention.module).__name__} does not take "
+        f"{layer.where}: the code of {type(attention.module).__name__} does not take "
         f"{attention.new.heads} heads on {attention.new.kv_heads} kv heads instead of {layer.num_heads} on "
         f"{layer.num_kv_heads}; tried {'; '.join(tried)}",
         hint="let it take its sizes from its weights: view(..., -1, head_dim), and no width of its input",
@@ -93,7 +93,9 @@ def _candidates(attention: Attention, returned: Any) -> dict[str, Callable[[], S
     strategies: dict[str, tuple[Way, Callable[[Attention], list[Step]]]] = {}
     for way in attention.ways():
         strategies |= {way: (way, lambda _: []), f"{way}, widths": (way, _widths)}
-    strategies["plain"] = ("sizes", _plain)
+    q, v = attention.layer.weights["q"], attention.layer.weights["v"]
+    if q.parameter == v.parameter and q.module != attention.layer.path:  # a module that holds all three
+        strategies["plain"] = ("sizes", _plain)
 
     def make(way: Way, more: Callable[[Attention], list[Step]]) -> Structure:
         structure = attention.structure(way, returns=_returns(attention, returned))
@@ -181,7 +183,7 @@ def _expected(attention: Attention, inputs: ModelInputs, run: Runner) -> _Expect
                 parameters[name].data.copy_(values)
     if not calls or not calls[0].outputs:
         raise MultiheadError(
-            f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.path} cannot be "
+            f"{type(home).__name__} returned no tensor: the {attention.new.heads} heads of {layer.where} cannot be "
             "compared with the uncut ones",
             hint="pass inputs for which the module runs",
         )
