@@ -193,7 +193,9 @@ def refitting() -> None:
         refit = BlockRefit(run, text.blocks[1], text)
         refit.run_original([*refit.held_batches, *refit.fit_batches])
         w_o = LinearMap(small, text.blocks[1].writers[0])
-        ((ridge, found),) = (refit.normal_equations(w_o) + refit.measure(w_o)[0]).solutions([0.1])
+        sums = refit.normal_equations(w_o)
+        sums.merge(refit.measure(w_o)[0])
+        ((ridge, found),) = sums.solutions([0.1])
         x = torch.cat([b["x"] for b in given])
         with mh.capture(small, keep="outputs") as heads:
             got = small(x)

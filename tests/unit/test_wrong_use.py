@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
 from multihead.measures import Statistics
@@ -50,17 +51,71 @@ def gradients_without_backward() -> None:
     gates.gradients()
 
 
+def gpt2() -> nn.Module:
+    return GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=3, n_embd=24, vocab_size=31)).eval()
+
+
+def broken() -> nn.Module:
+    net = model()
+    with torch.no_grad():
+        net.get_parameter(mh.anatomy(net)[1].weights["q"].parameter)[0, 0] = float("nan")
+    return net
+
+
 WRONG: dict[str, tuple[Callable[[], Any], str]] = {
-    "no model": (lambda: mh.measure(None, IDS), r"model must be a torch\.nn\.Module, got None"),  # type: ignore[arg-type]
+    "weights that are NaN": (
+        lambda: mh.plan(broken(), IDS, keep=0.5),
+        "values that are NaN or infinite",
+    ),
+    "bools for a head": (lambda: mh.plan(model(), remove=[(True, False)]), r"\(True, False\) is not a head name"),
+    "texts for a head": (
+        lambda: mh.plan(model(), remove=[("decoder", "0", "1")]),  # type: ignore[list-item]
+        "'1'.* is not a head name",
+    ),
+    "classes without names": (
+        lambda: mh.kinds(model(), IDS, classes=[3]),  # type: ignore[arg-type]
+        r"classes must be a dict .* got the list \[3\]",
+    ),
+    "one id for a class": (
+        lambda: mh.kinds(model(), IDS, classes={"a": 3}),  # type: ignore[dict-item]
+        "class 'a' must be a list .* got the int 3",
+    ),
+    "a number for an id": (
+        lambda: mh.kinds(model(), IDS, classes={"a": [1.5]}),  # type: ignore[list-item]
+        "class 'a' must be .*1.5",
+    ),
+    "a text for special tokens": (
+        lambda: mh.kinds(model(), IDS, special="a"),  # type: ignore[arg-type]
+        "special must be .* 'a'",
+    ),
+    "a kind that does not exist": (lambda: mh.kinds(model(), IDS).of("previos"), "unknown kind 'previos'"),
+    "a batch without documents to name heads": (
+        lambda: mh.kinds(gpt2(), {"input_ids": torch.zeros(0, 3, dtype=torch.long)}),
+        r"does not run on input_ids of shape \(0, 3\)",
+    ),
+    "a batch without documents to rank heads": (
+        lambda: mh.importance(gpt2(), {"input_ids": torch.zeros(0, 3, dtype=torch.long)}),
+        r"does not run on input_ids of shape \(0, 3\)",
+    ),
+    "no model": (
+        lambda: mh.measure(None, IDS),  # type: ignore[arg-type]
+        r"model must be a torch\.nn\.Module, got None",
+    ),
     "no model to capture": (lambda: entered(mh.capture(None)), "model must be"),  # type: ignore[arg-type]
     "no model to ablate": (lambda: entered(mh.ablate(None, ["L0H0"])), "model must be"),  # type: ignore[arg-type]
     "no anatomy": (lambda: mh.anatomy(None), "model must be"),  # type: ignore[arg-type]
-    "a name for a model": (lambda: mh.kinds("gpt2", IDS), "model must be .* got the str 'gpt2'"),  # type: ignore[arg-type]
+    "a name for a model": (
+        lambda: mh.kinds("gpt2", IDS),  # type: ignore[arg-type]
+        "model must be .* got the str 'gpt2'",
+    ),
     "no weights": (
         lambda: mh.measure(nn.TransformerEncoderLayer(12, 3, device="meta"), [{"src": torch.ones(2, 3, 12)}]),
         "self_attn.in_proj_weight is on the meta device",
     ),
-    "no data": (lambda: mh.measure(model(), None), "data must be documents or batches, got None"),  # type: ignore[arg-type]
+    "no data": (
+        lambda: mh.measure(model(), None),  # type: ignore[arg-type]
+        "data must be documents or batches, got None",
+    ),
     "a number for data": (lambda: mh.kinds(model(), 5), "data must be .* got the int 5"),  # type: ignore[arg-type]
     "a name for a tokenizer": (
         lambda: mh.measure(model(), ["a b"], tokenizer="gpt2"),
@@ -76,26 +131,41 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mh.measure(model(), IDS, out="/proc/nope/run"),
         "nothing can be written to /proc",
     ),
-    "a slice of rows": (lambda: captured("qk")["L0H0"].weights(rows=slice(2)), "rows must be .* got the slice"),  # type: ignore[arg-type]
+    "a slice of rows": (
+        lambda: captured("qk")["L0H0"].weights(rows=slice(2)),  # type: ignore[arg-type]
+        "rows must be .* got the slice",
+    ),
     "a number for means": (
         lambda: mh.ablate(model(), ["L0H0"], replace="mean", means=3),  # type: ignore[arg-type]
         "means must be a capture or None, got the int 3",
     ),
     "means that are not used": (lambda: mh.ablate(model(), ["L0H0"], means=captured()), "got replace='zero'"),
-    "a path for a source": (lambda: mh.patch(model(), "run", ["L0H0"]), "source must be a capture, got the str"),  # type: ignore[arg-type]
+    "a path for a source": (
+        lambda: mh.patch(model(), "run", ["L0H0"]),  # type: ignore[arg-type]
+        "source must be a capture, got the str",
+    ),
     "gradients of a block without backward": (gradients_without_backward, "no gate has a gradient"),
     "no similar pairs": (lambda: mh.similarity(model(), IDS).most_similar(0), "count must be at least 1, got 0"),
-    "numbers for documents": (lambda: mh.measure(model(), [7, 8]), "document 0 must be a text, .* got the int 7"),  # type: ignore[list-item]
+    "numbers for documents": (
+        lambda: mh.measure(model(), [7, 8]),  # type: ignore[list-item]
+        "document 0 must be a text, .* got the int 7",
+    ),
     "a batch without ids": (
         lambda: mh.measure(model(), [{"attention_mask": torch.ones(1, 3)}]),
         "EmbeddedModel cannot be called with attention_mask: missing a required argument: 'input_ids'",
     ),
-    "keep": (lambda: entered(mh.capture(model(), keep=5)), "keep must be words or a Keep, got 5"),  # type: ignore[arg-type]
+    "keep": (
+        lambda: entered(mh.capture(model(), keep=5)),  # type: ignore[arg-type]
+        "keep must be words or a Keep, got 5",
+    ),
     "statistics": (
         lambda: mh.measure(model(), IDS, statistics="all"),  # type: ignore[arg-type]
         "statistics must be a Statistics or None, got 'all'",
     ),
-    "classes": (lambda: Statistics(classes=5), "classes must map names to token ids, got 5"),  # type: ignore[arg-type]
+    "classes": (
+        lambda: Statistics(classes=5),  # type: ignore[arg-type]
+        "classes must map names to token ids, got 5",
+    ),
     "a list of gates": (
         lambda: entered(mh.gate(model(), {"L0": [1, 1, 1]})),  # type: ignore[dict-item]
         r"gate of 'L0' must be a tensor, got \[1, 1, 1\]",
@@ -110,7 +180,10 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "within": (lambda: mh.similarity(model(), IDS, within=-1), r"within must be in \[0, 1\], got -1"),
     "nothing to count": (lambda: mh.cost([]), "model must not be an empty list"),
-    "part of a token": (lambda: mh.cost("gpt3", tokens=1.5), r"tokens must be an integer, got 1\.5"),  # type: ignore[arg-type]
+    "part of a token": (
+        lambda: mh.cost("gpt3", tokens=1.5),  # type: ignore[arg-type]
+        r"tokens must be an integer, got 1\.5",
+    ),
     "no token": (lambda: mh.cost("gpt3", tokens=0), "tokens must be at least 1, got 0"),
     "a number for a folder": (
         lambda: mh.measure(model(), IDS, out=3),  # type: ignore[arg-type]
@@ -129,14 +202,38 @@ WRONG: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: mh.measure(model(), IDS, progress=3),
         "progress must be .* got the int 3",
     ),  # type: ignore[arg-type]
-    "a number that cannot speak": (lambda: mh.measure(model(), IDS, say=3), "say must be a function .* the int 3"),  # type: ignore[arg-type]
-    "a number for heads": (lambda: entered(mh.ablate(model(), 3)), "heads must be a list of names, got the int 3"),  # type: ignore[arg-type]
-    "a number for gates": (lambda: entered(mh.gate(model(), 3)), "values must be a dict .* got the int 3"),  # type: ignore[arg-type]
-    "a number for layers": (lambda: mh.similarity(model(), IDS, layers=3), "layers must be a list .* the int 3"),  # type: ignore[arg-type]
-    "progress of similarity": (lambda: mh.similarity(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
-    "progress of importance": (lambda: mh.importance(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
-    "progress of theory": (lambda: mh.theory(model(), IDS, progress=3), "progress must be .* the int 3"),  # type: ignore[arg-type]
-    "a word for offsets": (lambda: mh.kinds(model(), IDS, offsets="a"), "offsets must be an integer, got 'a'"),  # type: ignore[arg-type]
+    "a number that cannot speak": (
+        lambda: mh.measure(model(), IDS, say=3),  # type: ignore[arg-type]
+        "say must be a function .* the int 3",
+    ),
+    "a number for heads": (
+        lambda: entered(mh.ablate(model(), 3)),  # type: ignore[arg-type]
+        "heads must be a list of names, got the int 3",
+    ),
+    "a number for gates": (
+        lambda: entered(mh.gate(model(), 3)),  # type: ignore[arg-type]
+        "values must be a dict .* got the int 3",
+    ),
+    "a number for layers": (
+        lambda: mh.similarity(model(), IDS, layers=3),  # type: ignore[arg-type]
+        "layers must be a list .* the int 3",
+    ),
+    "progress of similarity": (
+        lambda: mh.similarity(model(), IDS, progress=3),  # type: ignore[arg-type]
+        "progress must be .* the int 3",
+    ),
+    "progress of importance": (
+        lambda: mh.importance(model(), IDS, progress=3),  # type: ignore[arg-type]
+        "progress must be .* the int 3",
+    ),
+    "progress of theory": (
+        lambda: mh.theory(model(), IDS, progress=3),  # type: ignore[arg-type]
+        "progress must be .* the int 3",
+    ),
+    "a word for offsets": (
+        lambda: mh.kinds(model(), IDS, offsets="a"),  # type: ignore[arg-type]
+        "offsets must be an integer, got 'a'",
+    ),
     "a folder that is no config": (
         lambda: mh.load_pretrained(folder_with("[]")),
         r"config\.json must hold .* got \[\]",

@@ -92,7 +92,7 @@ def _two_parts(pieces: Pieces, share: float) -> tuple[list[list[int]], list[list
     if tokens < 4:
         raise SizeError(
             f"the calibration text is one document of {plural(tokens, 'token')}",
-            hint="4 are the least, thousands good",
+            hint="pass at least 4 tokens; thousands are better",
         )
     left = tokens - max(1, round(share * tokens))
     fit: list[list[int]] = []

@@ -28,6 +28,7 @@ from torch import nn
 from multihead._base.arguments import check_instance, check_model, check_path
 from multihead._base.atomic_files import write_atomically
 from multihead._base.json_files import read_json_object
+from multihead._base.plural import plural
 from multihead.edit import plan_text
 from multihead.edit.calibration import Calibration, check_not_quantised
 from multihead.edit.layer_plan import (
@@ -90,7 +91,7 @@ class Plan:
                 raise SizeError(f"a plan must name every layer once, got {twice[0]!r} twice", hint="remove one")
         if self.heads and not self.kept:
             raise SizeError(
-                f"a plan must keep one of the {self.heads} heads at least, got none (request: {self.request})",
+                f"a plan must keep a head, got none of {plural(self.heads, 'head')} (request: {self.request})",
                 hint="keep or budget a larger share, or min_heads=1: one head in every layer",
             )
 

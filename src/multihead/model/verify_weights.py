@@ -12,6 +12,7 @@ For every head, with x the input of its projection in the run:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -307,7 +308,12 @@ def _max_difference(a: Tensor, b: Tensor) -> float:
 def _relative_error(name: str, difference: float, size: float, limit: float, hint: str) -> float:
     """difference / size of verified weights. Raises if it exceeds `limit`."""
     relative = difference / size if size else difference
-    if not relative <= limit:  # also raises for NaN
+    if math.isnan(relative):
+        raise AnatomyError(
+            f"{name}: the run has values that are NaN or infinite, so weights cannot be compared with it",
+            hint="are the weights of the model finite? half precision may overflow: model.float()",
+        )
+    if relative > limit:
         raise AnatomyError(
             f"{name}: values computed from the views must match the run within {limit:.2g}, but differ by "
             f"{difference:.3g} at a size of {size:.3g}: {relative:.2g}",

@@ -21,10 +21,11 @@ def parse(name: HeadName) -> tuple[str | None, int, int]:
         match = _NAME.match(name.strip())
         if match is not None:
             return match["stack"], int(match["layer"]), int(match["head"])
-    elif isinstance(name, tuple) and len(name) == 2 and all(isinstance(n, int) for n in name):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-        return None, name[0], name[1]
-    elif isinstance(name, tuple) and len(name) == 3 and isinstance(name[0], str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
-        return name[0], name[1], name[2]
+    elif isinstance(name, tuple) and all(type(n) is int for n in name[-2:]):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+        if len(name) == 2:
+            return None, name[0], name[1]
+        if len(name) == 3 and isinstance(name[0], str):  # pyright: ignore[reportUnnecessaryIsInstance]  # users pass anything
+            return name[0], name[1], name[2]
     raise SizeError(
         f"{name!r} is not a head name",
         hint="write L3H7, 3.7, (3, 7), or decoder.L3H7 in a model with several stacks",

@@ -131,6 +131,16 @@ def test_documents_of_one_token_have_no_perplexity_and_a_note_says_so() -> None:
     assert longer.kind == "language model", "the longest document decides, in whichever batch it is"
 
 
+def test_perplexity_of_a_model_with_nan_is_nan_and_a_note_says_so() -> None:
+    model, student = llama(), llama()
+    with torch.no_grad():
+        student.model.norm.weight[0] = math.nan
+    report = check(model, student, rows(3), rounds=0)
+    assert math.isnan(report["perplexity"][1])
+    assert any("NaN" in note for note in report.quality.notes)
+    assert "nan%" not in repr(report)
+
+
 def test_other_outputs() -> None:
     torch.manual_seed(0)
     model = BertForSequenceClassification(BertConfig(**SMALL, initializer_range=0.3, num_labels=5)).eval()

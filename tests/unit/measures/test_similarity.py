@@ -308,7 +308,7 @@ def test_where_weights_are_not_found_outputs_before_them_are_compared() -> None:
 def test_too_little_text_says_how_much_would_do() -> None:
     few = similarity(Family().eval(), [{"x": X}])
     assert few.about["cka_by_chance"] == pytest.approx(3 / (3 + 21))
-    assert "21 tokens are too few" in few.about["notes"][0]
+    assert "too few tokens (21)" in few.about["notes"][0]
     assert "at least 57 tokens" in few.about["notes"][0]
     assert similarity(Family().eval(), [{"x": X}] * 3).about["notes"] == []
 

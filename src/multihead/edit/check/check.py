@@ -292,7 +292,8 @@ def _compared(condition: Condition, before: float, after: float) -> float:
 def _change(before: float, after: float) -> str:
     if before == after:
         return "same"
-    return f"{(after - before) / before:+.1%}".replace("-", "−") if before else ""
+    change = (after - before) / before if before else math.nan
+    return f"{change:+.1%}".replace("-", "−") if math.isfinite(change) else ""
 
 
 def _finite(x: float) -> float | None:

@@ -175,6 +175,8 @@ def quality(
             if progress is not None:
                 progress("quality", i + 1, len(prepared))
     metrics, notes = compare.metrics()
+    if any(math.isnan(x) for pair in metrics.values() for x in pair):
+        notes.append("a model returns NaN or infinite values on this text: are its weights finite?")
     if kind == "outputs" and _length(longest) == 1:
         notes.append("no document has two tokens, so no token is predicted and perplexity is not measured")
     uncut = whole_documents(documents, tokenizer)
@@ -363,4 +365,4 @@ def _token_blocks(
 
 
 def _exp(x: float) -> float:
-    return math.exp(x) if x < 700 else math.inf
+    return math.inf if x >= 700 else math.exp(x)  # exp(nan) is nan

@@ -99,7 +99,7 @@ def _with_changed_copy(batch: Inputs) -> Inputs | None:
     Padding is removed, so the last position of both rows is a real token.
     """
     ids, mask = batch.get("input_ids"), batch.get("attention_mask")
-    if not isinstance(ids, Tensor) or ids.ndim != 2 or ids.is_floating_point():
+    if not isinstance(ids, Tensor) or ids.ndim != 2 or not ids.numel() or ids.is_floating_point():
         return None
     real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
     row = int(real.sum(1).argmax())

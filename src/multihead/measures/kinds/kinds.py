@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_seed
+from multihead._base.arguments import check_data, check_instance, check_seed, integers
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -101,6 +101,9 @@ def kinds_options(
     offsets: int = 16,
 ) -> Statistics:
     """Which tokens are special and which are of a class."""
+    hint = 'classes={"colours": [17, 42]}'
+    check_instance("classes", classes, Mapping | None, "a dict of name → ids or words, or None", hint=hint)
+    special = integers("special", special)
     named = {} if tokenizer is None else classes_of(tokenizer)
     named |= {name: class_ids(name, members, tokenizer) for name, members in (classes or {}).items()}
     return with_special(Statistics(offsets=offsets, special=special, classes=named), tokenizer)
@@ -223,7 +226,7 @@ class DocumentEvidence(PerSite[DocumentMeans]):
     def _around(self, inputs: Inputs) -> dict[str, Any] | None:
         """The special tokens around the first document, for rows of random tokens."""
         name, mask = token_ids_name(inputs), inputs.get("attention_mask")
-        if name is None:
+        if name is None or not len(inputs[name]):
             return None
         first = inputs[name][0]
         if mask is not None and mask.shape == inputs[name].shape:  # a speech model masks the recording

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
+from multihead._base.arguments import check_instance
 from multihead._base.charts import KIND_COLOURS
 from multihead._base.html_fragments import dots
 from multihead._base.labels import without_value
 from multihead.errors import SizeError
-from multihead.measures.kinds.evidence import RULES, Evidence, Score
+from multihead.measures.kinds.evidence import RULES, TOO_LITTLE, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES
 from multihead.table.column_meaning import Meaning
 from multihead.table.rows_and_columns import Column
@@ -50,7 +51,13 @@ class Kinds:
 
     def of(self, kind: str) -> list[Evidence]:
         """The heads of one kind, or those that a share names, such as "match"; the highest score first."""
-        return sorted((e for e in self if kind in (e.kind, without_value(e.kind))), key=_strength)
+        heads = [e for e in self if kind in (e.kind, without_value(e.kind))]
+        if not heads:
+            check_instance("kind", kind, str, "a name", hint='kinds.of("previous")')
+            names = [*(rule.kind for rule in RULES), *SHARES, TOO_LITTLE]
+            if not {*without_value(kind).split(" + ")} <= {*names}:
+                raise SizeError(f"unknown kind {kind!r}", hint=f"choose one of {', '.join(names)}")
+        return sorted(heads, key=_strength)
 
     @property
     def table(self) -> HeadTable:

@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from multihead._base.arguments import check_list, integers
 from multihead.errors import MultiheadError, SizeError
 
 FUNCTION_WORDS = frozenset(
@@ -66,10 +67,11 @@ def classes_of(tokenizer: Any) -> dict[str, tuple[int, ...]]:
 
 def class_ids(name: str, members: Sequence[int] | Sequence[str], tokenizer: Any) -> tuple[int, ...]:
     """The ids of a class given as ids or words; each word must be a single token."""
+    check_list(f"class {name!r}", members, "ids or words", hint='classes={"colours": [17, 42]}')
     ids: list[int] = []
     for member in members:
         if not isinstance(member, str):
-            ids.append(int(member))
+            ids += integers(f"class {name!r}", [member])
             continue
         if tokenizer is None:
             raise MultiheadError(

@@ -366,7 +366,7 @@ class SimilaritySum(Accumulator):
             return []
         enough = math.ceil(max(group.outputs.sizes) * (1 / CHANCE - 1))
         return [
-            f"{group.outputs.tokens} tokens are too few: independent heads would have a cka of "
+            f"too few tokens ({group.outputs.tokens}): independent heads would have a cka of "
             f"{group.outputs.chance:.2f}; use at least {enough} tokens"
         ]
 
