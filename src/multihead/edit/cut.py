@@ -115,6 +115,7 @@ def _cut(
                 fits += BlockRefit(
                     run, block, text, heads=heads, spliced=shares, to_all=distill is None, progress=progress
                 ).fit()
+            text.originals.drop(block)  # later fits do not read it
         text.originals.clear()
     record: dict[str, Any] = {"fits": [fit.to_json() for fit in fits]}
     if text is not None:

@@ -44,11 +44,8 @@ class NormalEquations:
         """whether the map has a bias: then z has a last column of ones"""
         self.moments = CrossMoments(fast=True)  # the smallest ridge is far above the error of its products
         self.missing = self.size = 0.0
-        self._waiting: list[tuple[Tensor, Tensor]] = []
-
-    def empty(self) -> NormalEquations:
-        """The same equations without rows."""
-        return NormalEquations(bias=self.bias)
+        self._columns = 0
+        self._waiting: list[Float[Tensor, "row column_and_target"]] = []
 
     @property
     def rows(self) -> int:
@@ -66,20 +63,23 @@ class NormalEquations:
         self.missing += sum_of_squares(missing)
         self.size += size
         wide = torch.promote_types(z.dtype, torch.float32)
-        self._waiting.append((z.to(wide), missing.to(wide)))
-        if sum(len(rows) for rows, _ in self._waiting) >= ROWS:
+        self._columns = z.shape[1]
+        self._waiting.append(torch.cat([z.to(wide), missing.to(wide)], dim=1))
+        if sum(map(len, self._waiting)) >= ROWS:
             self._add_waiting()
 
     def _add_waiting(self) -> None:
         """Add the rows that wait to the normal equations."""
         if self._waiting:
-            z, missing = (torch.cat(parts) for parts in zip(*self._waiting, strict=True))
+            rows = torch.cat(self._waiting)
             self._waiting = []
-            self.moments.add(z, missing)
+            self._forget()
+            self.moments.add_joined(rows, self._columns)
 
     def all_reduce(self, reduce: Callable[..., None]) -> None:
         """Turn the least-squares sums of this rank into those of all."""
         self._add_waiting()
+        self._forget()
         sums = torch.tensor([self.missing, self.size], dtype=torch.float64)
         self.moments.all_reduce(reduce)
         reduce(sums)
@@ -89,21 +89,23 @@ class NormalEquations:
         """Refuse least squares without rows, or with sums that are not finite: Cholesky would only fail."""
         if not self.rows:
             raise MultiheadError(f"no batch reached {where}", hint="the calibration text is empty")
-        if not bool(self.zz.isfinite().all() and self.zr.isfinite().all()):
+        if not self.moments.finite:
             raise MultiheadError(
                 f"{where} reads or writes values that are not finite on the calibration text",
                 hint="load the model in float32; a model that returns NaN cannot be fitted",
             )
 
-    def __add__(self, other: NormalEquations) -> NormalEquations:
-        """Over the rows of both."""
+    def merge(self, other: NormalEquations) -> None:
+        """Add the rows of other equations."""
         self._add_waiting()
         other._add_waiting()
-        both = self.empty()
-        both.moments.merge(self.moments)
-        both.moments.merge(other.moments)
-        both.missing, both.size = self.missing + other.missing, self.size + other.size
-        return both
+        self._forget()
+        self.moments.merge(other.moments)
+        self.missing, self.size = self.missing + other.missing, self.size + other.size
+
+    def _forget(self) -> None:
+        """Drop the sums of earlier rows."""
+        self.__dict__.pop("_sums", None)
 
     @property
     def zz(self) -> Square:

@@ -109,6 +109,13 @@ class Originals(Accumulator):
         originals, _ = self.cache.get(self._key(batch)) or ({}, None)
         return originals.get(block.path)
 
+    def drop(self, block: Block) -> None:
+        """Free what is kept of a block."""
+        for key in self.cache.names():
+            originals, inputs = self.cache.get(key)
+            originals.pop(block.path, None)
+            self.cache.put(key, (originals, inputs), sum(x.bytes for x in originals.values()))
+
     def clear(self) -> None:
         for key in self.cache.names():
             self.cache.drop(key)

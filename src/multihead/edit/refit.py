@@ -169,7 +169,9 @@ class BlockRefit:
             undo()
             return fit
         if self.to_all:  # the held-out tokens have chosen λ and judged: now they may help
-            for _, of_all in (sums + held).solutions([ridge]):
+            sums.merge(held)
+            del held
+            for _, of_all in sums.solutions([ridge]):
                 undo()
                 undo = self._write(map, of_all)
                 written = self.distance()

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import torch
 import torch.nn.functional as F
@@ -92,12 +91,9 @@ class ValueEquations(NormalEquations):
         super().__init__(bias=bias)
         self.maps = maps
 
-    def empty(self) -> ValueEquations:
-        return ValueEquations(self.maps, bias=self.bias)
-
     def solutions(self, ridges: Sequence[float] = RIDGES) -> Iterator[tuple[float, Crossed]]:
         """(λ, change of [M; b]) for each ridge."""
-        gram, missing = self._gram
+        gram, missing = self._gram()
         start = self.maps.products.flatten(0, 1)
         for ridge in ridges:
             ridged = gram.clone()
@@ -111,7 +107,6 @@ class ValueEquations(NormalEquations):
                 change = torch.cat([change, b[None]])
             yield ridge, change
 
-    @cached_property
     def _gram(self) -> tuple[Square, Crossed]:
         """For the value refit: G without the ridge, and E[p Rᵀ]: around the means, where a bias takes them up."""
         if self.bias:

@@ -69,6 +69,19 @@ def test_after_the_choice_of_heads_the_original_runs_on_held_out_text_only(famil
     _same(small, again)
 
 
+def test_what_is_kept_of_a_block_is_freed_when_it_is_fitted() -> None:
+    model = _model("bert")
+    text = Calibration(model, IDS, batch_size=7)
+    plan = mh.plan(model, text, remove=["L0H0"])
+    _ = text.covariance
+    sizes: dict[str, int] = {}
+    mh.cut(model, plan, progress=lambda step, *_: sizes.setdefault(step, text.originals.cache.size))
+    sizes = {step: size for step, size in sizes.items() if ".output.dense.weight" not in step}
+    first, second, third = (sizes[f"refit L{i}"] for i in range(3))
+    assert 3 * third == pytest.approx(first, rel=0.01)
+    assert 3 * second == pytest.approx(2 * first, rel=0.01)
+
+
 def test_no_more_is_kept_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """Half of the cache at most, whole batches only; the runs of the cut get what is left."""
     model = _model("bert")

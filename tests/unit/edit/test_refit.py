@@ -268,6 +268,24 @@ def test_values_that_are_not_finite_are_refused(bert: BertModel, text: Calibrati
         sums.check("L3")
 
 
+@pytest.mark.parametrize("bias", [False, True])
+def test_merged_equations_are_those_of_all_rows(bias: bool) -> None:
+    """Also if the solutions of some of the rows were computed before."""
+    z, r = torch.randn(53, 7), torch.randn(53, 3)
+    parts = [NormalEquations(bias=bias) for _ in range(3)]
+    for equations, rows in zip(parts, (slice(0, 29), slice(29, 53), slice(0, 53)), strict=True):
+        equations.add(z[rows], r[rows], size=2.0)
+        list(equations.solutions([0.1]))
+    first, later, both = parts
+    first.merge(later)
+    assert (first.rows, first.size) == (53, 4.0)
+    for (_, one), (_, two) in zip(first.solutions([0.1]), both.solutions([0.1]), strict=True):
+        torch.testing.assert_close(one, two, rtol=1e-5, atol=1e-6)
+    list(first.solutions([0.1]))
+    first.add(z[:5], r[:5], size=0.0)
+    assert not torch.equal(next(first.solutions([0.1]))[1], next(both.solutions([0.1]))[1])
+
+
 def test_an_empty_layer_gets_the_mean_as_its_bias(bert: BertModel, text: Calibration) -> None:
     student = _cut(bert, 0, [])
     before = copy.deepcopy(student)

@@ -127,6 +127,17 @@ def test_one_process_reduces_nothing() -> None:
     torch.testing.assert_close(got.covariance(), rows[0].T.cov(correction=0))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("fast", [False, True])
+def test_rows_that_are_added_are_not_changed(dtype: torch.dtype, fast: bool) -> None:
+    z, r = (x.to(dtype) for x in drawn()[:2])
+    before = z.clone(), r.clone()
+    for targets in (None, r):
+        CrossMoments(fast=fast).add(z, targets)
+        assert torch.equal(z, before[0])
+        assert torch.equal(r, before[1])
+
+
 def test_without_columns_the_bias_is_left() -> None:
     """A layer that lost all of its heads."""
     got = CrossMoments()

@@ -63,16 +63,24 @@ class CrossMoments:
         weight: Float[Tensor, " row"] | None = None,
     ) -> None:
         """Add rows to the second moments; a row of weight w counts w times."""
-        if self.fast and z.dtype == torch.float32 and weight is None:
-            rows = z if r is None else torch.cat([z, r.float()], dim=1)
-        else:
-            rows = float64(z) if r is None else torch.cat([float64(z), float64(r)], dim=1)
+        self.add_joined(z.clone() if r is None else torch.cat([z, r], dim=1), z.shape[1], weight=weight)
+
+    def add_joined(
+        self,
+        rows: Float[Tensor, "row column_and_target"],
+        columns: int,
+        *,
+        weight: Float[Tensor, " row"] | None = None,
+    ) -> None:
+        """Add rows [z; r], of which the first `columns` are z, to the second moments. `rows` are overwritten."""
+        if not (self.fast and rows.dtype == torch.float32 and weight is None):
+            rows = float64(rows)
         weight = None if weight is None else float64(weight)
         count = float(len(rows)) if weight is None else float(weight.sum())
         # A sum of float32 over rows in fp64 takes as long as the products; a few rows at a time lose nothing.
         total = float64(torch.stack([x.sum(0) for x in rows.split(64)])).sum(0) if weight is None else weight @ rows
-        mean, columns = total / count if count else total, z.shape[1]
-        deviation = rows - mean.to(rows)
+        mean = total / count if count else total
+        deviation = rows.sub_(mean.to(rows))
         left = deviation[:, :columns] if weight is None else deviation[:, :columns] * weight[:, None]
         products = self._join(columns, count, mean)
         for start in range(0, columns, BLOCK):
@@ -127,6 +135,11 @@ class CrossMoments:
         return self._mean, self._products
 
     @property
+    def finite(self) -> bool:
+        """Whether all rows were finite."""
+        return all(bool(x.isfinite().all()) for x in self._sums)
+
+    @property
     def mean(self) -> Float64[Tensor, " column"]:
         """E[z]"""
         return self._sums[0][: self.columns]
@@ -147,18 +160,20 @@ class CrossMoments:
     def sums(self, *, bias: bool = False) -> tuple[Square, Crossed]:
         """The second moments Σ w z zᵀ and Σ w z rᵀ; with `bias`, z has a last column of ones."""
         mean, products = self._sums
-        z, r = mean[: self.columns], mean[self.columns :]
-        zz = self._square().addr_(z, z, alpha=self.count)
-        zr = products[:, self.columns :].clone().addr_(z, r, alpha=self.count)
+        columns = self.columns
+        z, r = mean[:columns], mean[columns:]
+        zz, zr = (products.new_empty(columns + bias, width) for width in (columns + bias, len(r)))
+        zz[:columns, :columns] = self._square().addr_(z, z, alpha=self.count)
+        zr[:columns] = products[:, columns:]
+        zr[:columns].addr_(z, r, alpha=self.count)
         if bias:
-            border = self.count * torch.cat([z, z.new_ones(1)])
-            zz = torch.cat([torch.cat([zz, border[None, :-1]]), border[:, None]], dim=1)
-            zr = torch.cat([zr, self.count * r[None]])
+            zz[columns] = zz[:, columns] = self.count * torch.cat([z, z.new_ones(1)])
+            zr[columns] = self.count * r
         return zz, zr
 
     def _square(self) -> Square:
         upper = self._sums[1][:, : self.columns].triu()
-        return upper + upper.triu(1).T
+        return upper.add_(upper.triu(1).T)
 
     # ---- state --------------------------------------------------------------------------------
 
