@@ -304,7 +304,8 @@ def test_an_empty_layer_is_fitted_where_its_projection_does_not_run() -> None:
     (fit,) = _refit(model, student, text, _only(block, 0)).fit()
     assert (fit.kept, fit.stream, fit.columns) == (True, True, 0)
     again, output = _refit(model, student, text, block), LinearMap(student, block.writers[0])
-    together = again.normal_equations(output) + again.measure(output)[0]
+    together = again.normal_equations(output)
+    together.merge(again.measure(output)[0])
     torch.testing.assert_close(
         together.zr[0] / together.rows, torch.zeros(30, dtype=torch.float64), atol=1e-5, rtol=0
     )
