@@ -24,7 +24,7 @@ def test_every_control_has_a_name(play_file: Path, opened: Open) -> None:
     assert all(name for group in names.values() for name in group), names
     for role in ("checkbox", "combobox"):
         assert len(set(names[role])) == len(names[role]), f"two {role}es of one name"
-    assert any(name.startswith("fat, next word") for name in names["button"]), "words with their prediction"
+    assert any(name.startswith("keys, next word") for name in names["button"]), "words with their prediction"
 
 
 def _tab_to(shown: Opened, selector: str, key: str = "Tab") -> None:
