@@ -138,6 +138,11 @@ def opened(browser: Any) -> Iterator[Open]:
         assert outside == []
 
 
+@pytest.fixture(scope="session")
+def play_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return mh.play().save(tmp_path_factory.mktemp("play") / "play.html")
+
+
 # ---- models and their pages -------------------------------------------------------------------
 
 

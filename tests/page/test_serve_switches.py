@@ -410,7 +410,7 @@ def test_a_kind_is_beside_its_switch_and_defined(served: Served, opened: Open) -
                 name, box = (
                     cell.locator(part).bounding_box() for part in (".headname small", "input[type=checkbox]")
                 )
-                assert name["y"] >= box["y"] + box["height"] - 1, "the name is below its checkbox"
+                assert box["y"] >= name["y"] + name["height"] - 1, "the name is above its checkbox"
                 assert name["x"] + name["width"] <= cell.bounding_box()["x"] + cell.bounding_box()["width"]
             shown.page.click(".kindkey:has-text('induction') button.help")
             assert "what followed the same token before" in shown.text("#definition")

@@ -32,9 +32,29 @@ function normFormula(x, weight, bias) {
 }
 
 /**
+ * What each head adds to the word: its output times its columns of W_O.
+ * @param {Session} session
+ * @param {Float32Array} concatenated
+ */
+function contributions({ model, layer, sizes }, concatenated) {
+  const { width, heads, headDim } = sizes;
+  const weight = model.of(layer, "attention.o_proj.weight");
+  return Array.from({ length: heads }, (_, h) =>
+    Float32Array.from({ length: width }, (_, d) => {
+      let sum = 0;
+      for (let c = h * headDim; c < (h + 1) * headDim; c += 1) {
+        sum += weight[d * heads * headDim + c] * concatenated[c];
+      }
+      return sum;
+    }),
+  );
+}
+
+/**
  * The vectors before and after the heads.
  * @param {Session} session
- * @returns {{before: Vector[], after: Vector[], alone: Vector[]}} `alone`: of the hidden layer
+ * @returns {Record<"before" | "concatenated" | "shares" | "after" | "alone", Vector[]>} `shares`: of each head through
+ * W_O; `alone`: of the hidden layer
  */
 export function describeLayer(session) {
   const { model, layer, token, settings } = session;
@@ -67,15 +87,24 @@ export function describeLayer(session) {
       formula: normFormula(input, of("attention_norm.weight"), of("attention_norm.bias")),
     },
   ];
-  const byHead = (/** @type {number} */ d) =>
-    Array.from({ length: heads }, (_, h) => {
-      let sum = 0;
-      for (let c = h * headDim; c < (h + 1) * headDim; c += 1) {
-        sum += of("attention.o_proj.weight")[d * heads * headDim + c] * concatenated[c];
-      }
-      return `${write(sum)} from L${layer}H${h}`;
-    }).join(" + ");
-  const after = [
+  const added = contributions(session, concatenated);
+  const largest = added.flatMap((x) => [...x]).reduce((most, x) => Math.max(most, Math.abs(x)), 0);
+  const shares = added.map((values, h) => ({
+    name: `what L${layer}H${h} adds`,
+    symbol: `L${layer}H${h} adds`,
+    shape,
+    values,
+    largest,
+    formula: (/** @type {number} */ d) => {
+      const row = of("attention.o_proj.weight").subarray(d * heads * headDim, (d + 1) * heads * headDim);
+      const own = (/** @type {Float32Array} */ x) => x.subarray(h * headDim, (h + 1) * headDim);
+      return (
+        `row ${d} of W_O, columns ${h * headDim} to ${(h + 1) * headDim - 1}, times the output of L${layer}H${h} = ` +
+        sumOfProducts(rowTimes(own(row), 0, own(concatenated), headDim))
+      );
+    },
+  }));
+  const joined = [
     {
       name: "outputs of all heads, side by side",
       symbol: "concatenation",
@@ -91,13 +120,17 @@ export function describeLayer(session) {
         );
       },
     },
+  ];
+  const after = [
     {
-      name: "mixed by W_O",
+      name: "mixed by W_O: the sum of what the heads add, and a bias",
       symbol: "attention",
       shape,
       values: attention,
-      formula: (/** @type {number} */ d) =>
-        `row ${d} of W_O times the concatenation + bias = ${byHead(d)} + ${write(of("attention.o_proj.bias")[d])}`,
+      formula: (/** @type {number} */ d) => {
+        const terms = added.map((x, h) => `${write(x[d])} from L${layer}H${h}`).join(" + ");
+        return `row ${d} of W_O times the concatenation + bias = ${terms} + ${write(of("attention.o_proj.bias")[d])}`;
+      },
     },
     {
       name: "added to the vector that entered",
@@ -125,7 +158,7 @@ export function describeLayer(session) {
         `residual + W_down · hidden + bias = ${write(middle[d])} + ${write(at(run.down)[d])}`,
     },
   ];
-  return { before, after, alone };
+  return { before, concatenated: joined, shares, after, alone };
 }
 
 /**
@@ -200,7 +233,7 @@ export function describeHead(session, head) {
             `${write(Math.exp(scores[j] - top))} / ${write(total)}`,
     },
     {
-      name: "output: weighted sum of the values",
+      name: "output: Σ weight · value",
       symbol: "output",
       shape,
       values: slice(run.outputs),

@@ -31,7 +31,7 @@ export class ComputationView {
     this.readout = el("div", { class: "readout", id: "readout", "aria-live": "polite" }, this.value, this.formula);
     this.box = el(
       "section",
-      { class: "computation" },
+      { class: "computation", "aria-label": "the computation" },
       el("div", { class: "inputtop" }, this.title, help("the computation"), this.layers),
       this.body,
       this.readout,
@@ -73,31 +73,20 @@ export class ComputationView {
   update() {
     const { session } = this;
     const { layer, token, sizes } = session;
-    const n = session.tokens.length;
     this.title.textContent = `The computation for “${session.word(token)}”`;
     [...this.layers.children].forEach((tab, i) => tab.setAttribute("aria-pressed", String(i === layer)));
-    const { width, heads, headDim } = sizes;
     const parts = describeLayer(session);
-    const own = Array.from({ length: heads }, (_, head) => describeHead(session, head));
-    const end = describeWords(session);
-    const vectors = [...parts.before, ...own.flat(), ...parts.after, ...parts.alone, ...end];
-    const merged = session.settings[layer].merged;
-    const shape = `${layer} ${merged} ${vectors.length}`;
+    const own = Array.from({ length: sizes.heads }, (_, head) => describeHead(session, head));
+    const groups = [parts.before, ...own, parts.concatenated, parts.shares, parts.after, parts.alone];
+    groups.push(describeWords(session));
+    const { merged } = session.settings[layer];
+    const shape = `${layer} ${merged}`;
     if (this.built !== shape) {
-      this.build(
-        parts.before.length,
-        own.map((list) => list.length),
-        parts.after.length,
-        parts.alone.length,
-        end.length,
-        merged,
-      );
+      this.build(groups, merged);
       this.built = shape;
     }
-    vectors.forEach((vector, i) => this.strips[i].show(vector));
-    this.sizesNote.textContent =
-      `${n} words × d_model ${width} → ${heads} heads × d_k ${headDim} → concatenation ${n} × ${heads * headDim} → ` +
-      `W_O (${heads * headDim} × ${width}) → ${n} × ${width}`;
+    groups.flat().forEach((vector, i) => this.strips[i].show(vector));
+    this.sizesNote.textContent = sizesText(session);
     if (this.marked?.vector) this.marked.move(this.marked.cursor);
     this.draw();
   }
@@ -105,43 +94,69 @@ export class ComputationView {
   sizesNote = el("p", { class: "dim" });
 
   /**
-   * @param {number} before
-   * @param {number[]} own vectors of each head
-   * @param {number} after
-   * @param {number} alone
-   * @param {number} end
+   * @param {Vector[][]} groups of the word, of each head, then those of all heads
    * @param {boolean} merged
    */
-  build(before, own, after, alone, end, merged) {
+  build(groups, merged) {
     const { layer, sizes } = this.session;
+    const { width, heads, headDim, words } = sizes;
     this.strips = [];
     this.marked = null;
     this.clearReadout();
-    const make = (/** @type {number} */ count) =>
-      Array.from({ length: count }, () => {
+    const boxes = groups.map((vectors) =>
+      vectors.map(() => {
         const strip = new Strip((...cell) => this.inspect(...cell));
         this.strips.push(strip);
         return strip.box;
-      });
-    const first = el("li", {}, el("h3", {}, "The vector of the word ", help("embedding")), ...make(before));
-    const cards = own.map((count, head) =>
-      el("div", { class: "headcard" }, el("h4", {}, `L${layer}H${head}`), ...make(count)),
+      }),
     );
-    const title = merged ? "One head: the same scores for all four parts " : "Each head compares, weighs and mixes ";
-    const middle = el(
-      "li",
-      {},
-      el("h3", {}, title, help("query, key, value")),
-      el("div", { class: "headcards" }, ...cards),
+    const own = boxes.splice(1, heads);
+    const [before, concatenated, shares, after, alone, end] = boxes;
+    const cards = own.map((vectors, head) =>
+      el("div", { class: "headcard" }, el("h4", {}, `L${layer}H${head}`), ...vectors),
     );
-    const last = el("li", {}, el("h3", {}, "All heads together ", help("W_O")), ...make(after));
-    const hidden = el("li", {}, el("h3", {}, "This word alone ", help("hidden layer")), ...make(alone));
     const rest = sizes.layers - 1 - layer;
-    const later = rest
-      ? `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the next word `
-      : "The next word ";
-    const words = el("li", {}, el("h3", {}, later, help("next word")), ...make(end));
-    this.body.replaceChildren(this.sizesNote, el("ol", { class: "computing" }, first, middle, last, hidden, words));
+    const more = `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the `;
+    const steps = [
+      step(
+        "The vector of the word ",
+        "embedding",
+        `A word is a vector of ${width} numbers, one cell each. Normalized, all words have the same scale: this is ` +
+          `what the heads read.`,
+        ...before,
+      ),
+      step(
+        merged ? "One head: the same scores for all four parts " : "Each head compares, weighs and mixes ",
+        "query, key, value",
+        "The query of this word is multiplied with the key of every word so far: the scores. Softmax turns scores " +
+          "into weights that add up to 1. The output is the sum of the values of these words, each times its weight.",
+        el("div", { class: "headcards" }, ...cards),
+      ),
+      step(
+        "All heads together ",
+        "W_O",
+        `The ${heads} outputs are put side by side. The matrix W_O has ${width} rows and ${heads * headDim} columns, ` +
+          `${headDim} for each head: a head's output times its columns is what this head adds to the word. A head ` +
+          `that is off adds nothing.`,
+        ...concatenated,
+        el("div", { class: "headcards shares" }, ...shares),
+        ...after,
+      ),
+      step(
+        "This word alone ",
+        "hidden layer",
+        "Two more matrices work on this vector without looking at other words.",
+        ...alone,
+      ),
+      step(
+        `${rest ? more : "The "}next word `,
+        "next word",
+        `The last vector is multiplied with the embedding of each of the ${words} words: the score of this word. ` +
+          `Softmax turns scores into probabilities.`,
+        ...end,
+      ),
+    ];
+    this.body.replaceChildren(this.sizesNote, el("ol", { class: "computing" }, ...steps));
   }
 
   draw() {
@@ -156,4 +171,24 @@ export class ComputationView {
     const strip = this.marked;
     return strip?.vector ? formatNumber(strip.vector.values[strip.cursor]) : "";
   }
+}
+
+/**
+ * A step of the computation: its title, what happens, and its vectors.
+ * @param {string} title
+ * @param {string} term
+ * @param {string} text
+ * @param {...HTMLElement} vectors
+ */
+const step = (title, term, text, ...vectors) =>
+  el("li", {}, el("h3", {}, title, help(term)), el("p", { class: "dim explained" }, text), ...vectors);
+
+/** Shapes from the words to the vector that the heads add. @param {Session} session */
+function sizesText({ tokens, sizes }) {
+  const { width, heads, headDim } = sizes;
+  const n = tokens.length;
+  return (
+    `${n} words × d_model ${width} → ${heads} heads × d_k ${headDim} → concatenation ${n} × ${heads * headDim} → ` +
+    `W_O (${width} × ${heads * headDim}) → ${n} × ${width}`
+  );
 }

@@ -12,6 +12,14 @@ import { isTyped } from "./tokenizer.js";
 
 const SUGGESTED = 8;
 const LISTED = 4; // words that the head looks at
+const UNSEEN = /^[\p{C}\p{M}\p{Z}]$/u;
+
+/**
+ * A typed word as it can be seen: control characters, and marks without a letter, by their code.
+ * @param {string} typed
+ */
+const visible = (typed) =>
+  UNSEEN.test(typed) ? `⟨U+${typed.codePointAt(0)?.toString(16).toUpperCase().padStart(4, "0")}⟩` : typed;
 
 export class InputView {
   /**
@@ -53,7 +61,7 @@ export class InputView {
     const clear = el("button", { type: "button", onclick: () => this.setText("") }, "Clear");
     this.box = el(
       "section",
-      { class: "input" },
+      { class: "input", "aria-label": "words" },
       el("div", { class: "inputtop" }, el("h2", {}, "Words"), help("the language"), samples, clear),
       this.field,
       this.suggestions,
@@ -161,10 +169,13 @@ export class InputView {
       return el(
         "p",
         { class: "note" },
-        `“${shorten(word, 30)}” is not one of the ${count} words of this model, which reads it as <unk>.${advice}`,
+        "“",
+        el("span", { class: "word" }, shorten(visible(word), 30)),
+        `” is not one of the ${count} words of this model, which reads it as <unk>.${advice}`,
       );
     });
-    if (unknown.length > 4) notes.push(el("p", { class: "note" }, `${unknown.length - 4} more words are unknown.`));
+    const rest = unknown.length - notes.length;
+    if (rest > 0) notes.push(el("p", { class: "note" }, `${plural(rest, "more unknown word")}.`));
     if (session.dropped) {
       const text =
         `The model was trained on ${session.data.context} words at a time. The last ` +
@@ -183,13 +194,14 @@ export class InputView {
     session.tokens.forEach(({ typed, known, id }, i) => {
       let chip = this.shown[i];
       if (!chip) {
-        chip = el("button", { type: "button", class: "wordchip", "data-i": i }, el("span", {}), el("small", {}));
+        const parts = [el("span", { class: "word" }), el("small", {})];
+        chip = el("button", { type: "button", class: "wordchip", "data-i": i }, ...parts);
         this.shown.push(chip);
         this.chips.append(chip);
       }
       const changed = before[i] !== after[i];
       const [word, next] = /** @type {HTMLElement[]} */ ([...chip.children]);
-      word.textContent = known ? words[id] : shorten(typed, 24);
+      word.textContent = known ? words[id] : shorten(visible(typed), 24);
       next.textContent = words[after[i]];
       next.classList.toggle("switched", changed);
       chip.classList.toggle("unknown", !known);
@@ -198,6 +210,8 @@ export class InputView {
       chip.setAttribute("aria-pressed", String(i === session.token));
       const shade = i < row.length ? Math.round(72 * row[i] ** charts.weight_exponent) : 0;
       chip.style.backgroundColor = shade > 2 ? `color-mix(in srgb, var(--shade) ${shade}%, var(--soft))` : "";
+      const which = changed ? `next word before: ${words[before[i]]}, now: ` : "next word: ";
+      chip.setAttribute("aria-label", `${word.textContent}, ${which}${words[after[i]]}`);
       chip.title = changed ? `next word before: ${words[before[i]]}, now: ${words[after[i]]}` : "";
     });
   }

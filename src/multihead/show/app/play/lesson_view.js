@@ -1,14 +1,20 @@
 /** The list of lessons, the steps of the open one, and its tables. */
 
 import { announce, closest, el } from "../dom.js";
-import { formatFraction, formatNumber, formatPercent } from "../format.js";
+import { formatFraction, formatPercent } from "../format.js";
 import { help } from "../help.js";
-import { gradientNorms } from "./gradient_norms.js";
+import { gradientNorms, measureGradients } from "./gradient_norms.js";
+import { percent } from "./lesson_checks.js";
 import { LESSONS, begin } from "./lessons.js";
 import { refill } from "./refill.js";
-import { nameOf } from "./settings.js";
+import { copy, nameOf } from "./settings.js";
 
 /** @typedef {import("./session.js").Session} Session */
+
+const SLOPE_DIGITS = 4;
+
+/** @param {number | undefined} gradient undefined: not yet computed */
+const slope = (gradient) => gradient?.toFixed(SLOPE_DIGITS) ?? "…";
 
 export class LessonView {
   /**
@@ -25,7 +31,7 @@ export class LessonView {
       const button = closest(event, "button[data-lesson]");
       if (button) this.open(button.dataset.lesson ?? "");
     });
-    this.panel = el("div", { class: "lesson", tabindex: "-1" });
+    this.panel = el("div", { class: "lesson", role: "group", "aria-label": "the lesson", tabindex: "-1" });
     /** The step to do, at the top of the window while the lesson is out of sight. */
     this.bar = el("div", { class: "stepbar", hidden: true });
     new IntersectionObserver(([entry]) => {
@@ -35,8 +41,8 @@ export class LessonView {
   }
 
   /** How many steps of a lesson are done. @param {import("./lessons.js").Lesson} lesson */
-  reached({ id, steps }) {
-    return Math.min(this.session.progress.get(id) ?? 0, steps.length);
+  reached({ id }) {
+    return this.session.progress.get(id) ?? 0;
   }
 
   get lesson() {
@@ -67,11 +73,35 @@ export class LessonView {
     if (!lesson) return;
     const reached = this.reached(lesson);
     const step = lesson.steps[reached];
-    if (!step?.done(session)) return;
+    if (!step || !(step.rewrites || session.reads(lesson.text)) || !step.done(session)) return;
     session.progress.set(lesson.id, reached + 1);
     announce(
       reached + 1 === lesson.steps.length ? `Lesson done. ${lesson.learned(session)}` : `Step ${reached + 1} done.`,
     );
+  }
+
+  /** The present switches with one more head off, for each head that is on, if the open lesson shows their loss. */
+  get removals() {
+    const settings = this.lesson?.removals ? this.withoutEach().flat() : [];
+    return settings.filter((one) => one !== null);
+  }
+
+  /** By layer and head; null: it is off. */
+  withoutEach() {
+    const { settings } = this.session;
+    return settings.map(({ heads }, layer) =>
+      heads.map(({ scale }, head) => {
+        if (scale === 0) return null;
+        const without = copy(settings);
+        without[layer].heads[head].scale = 0;
+        return without;
+      }),
+    );
+  }
+
+  /** Compute what the open lesson shows and what takes too long for every key. */
+  measure() {
+    if (this.lesson?.gradients && measureGradients(this.session)) this.update();
   }
 
   update() {
@@ -109,17 +139,42 @@ export class LessonView {
       el("p", { class: "lead" }, lesson.about(session)),
       el("p", { class: "terms" }, ...lesson.terms.map((term) => el("span", {}, term, " ", help(term)))),
       el("ol", { class: "lessonsteps" }, ...steps),
+      finished ? "" : this.restoring(lesson, reached),
       finished ? el("p", { class: "learned" }, el("b", {}, "Done. "), lesson.learned(session)) : "",
       lesson.gradients ? this.gradients() : "",
+      lesson.removals ? this.removalTable() : "",
     );
     this.drawBar(lesson, reached);
+  }
+
+  /**
+   * A way back to the words of the lesson, once they have changed.
+   * @param {import("./lessons.js").Lesson} lesson
+   * @param {number} reached
+   */
+  restoring({ text, steps }, reached) {
+    const { session } = this;
+    if (session.reads(text)) return "";
+    const restore = () => {
+      session.text = text;
+      session.chosen = null;
+      this.panel.focus(); // the button disappears
+      this.changed();
+    };
+    const button = el("button", { type: "button", class: "restore", onclick: restore }, "Restore the words");
+    const why = steps[reached].rewrites ? "" : "This step needs the words that the lesson began with. ";
+    return el("p", { class: "restoring" }, why, button);
   }
 
   /** What the page is for. */
   welcome() {
     const { layers, heads } = this.session.sizes;
     const first = LESSONS[0];
-    const button = el("button", { type: "button", class: "primary", onclick: () => this.open(first.id) });
+    const start = () => {
+      this.panel.focus(); // the button disappears
+      this.open(first.id);
+    };
+    const button = el("button", { type: "button", class: "primary", onclick: start });
     button.append(`Start the first lesson: ${first.title}`);
     return [
       el(
@@ -152,6 +207,32 @@ export class LessonView {
     refill(this.bar, el("p", {}, before, text), show);
   }
 
+  /** How much the loss rises without each further head. */
+  removalTable() {
+    const { session } = this;
+    const each = this.withoutEach();
+    const growths = each.map((layer) => layer.map((one) => one && session.lossGrowth(one)));
+    const least = Math.min(...growths.flat().map((growth) => growth ?? Infinity));
+    const rows = each.map((heads, layer) =>
+      el(
+        "tr",
+        {},
+        ...heads.flatMap((one, head) => {
+          const growth = growths[layer][head];
+          const text = one ? (growth === null ? "…" : percent(growth, 1)) : "off";
+          const cell = growth !== null && growth === least ? el("b", {}, text) : text;
+          return [el("th", { scope: "row" }, nameOf(layer, head)), el("td", {}, cell)];
+        }),
+      ),
+    );
+    return el(
+      "div",
+      { class: "beside" },
+      el("p", { class: "dim" }, "How much higher the mean loss is with one more head off (bold: least):"),
+      el("table", { class: "gradients removals" }, el("tbody", {}, ...rows)),
+    );
+  }
+
   /** Outputs and gradients of one head and of many. */
   gradients() {
     const { session } = this;
@@ -162,13 +243,13 @@ export class LessonView {
       const row = session.row("before", nameOf(layer, h));
       const key = row.indexOf(row.reduce((most, x) => Math.max(most, x)));
       const looks = `${session.word(key)} ${formatFraction(row[key])}`;
-      const gradient = merged ? el("td", {}, formatNumber(after[h])) : null;
+      const gradient = merged ? el("td", {}, slope(after?.[h])) : null;
       return el(
         "tr",
         {},
         el("th", { scope: "row" }, nameOf(layer, h)),
         el("td", {}, looks),
-        el("td", {}, formatNumber(before[h])),
+        el("td", {}, slope(before?.[h])),
         gradient,
       );
     });
@@ -182,11 +263,11 @@ export class LessonView {
     );
     const apart = merged
       ? `After “${session.word(token)}”, the outputs of layer ${layer} differ by ` +
-        `${formatPercent(session.difference(layer))} from those of separate heads.`
+        `${formatPercent(session.difference(layer), 3)} from those of separate heads.`
       : `Layer ${layer} has separate heads.`;
     const words = merged
       ? session.tokens.map((_, i) => {
-          const text = `${session.word(i)} ${Math.round(100 * session.difference(layer, i))}`;
+          const text = `${session.word(i)} ${(100 * session.difference(layer, i)).toFixed(1)}`;
           return el("button", { type: "button", class: "suggestion", onclick: () => this.choose(i) }, text);
         })
       : [];

@@ -3,7 +3,7 @@
 import { readBlob, readData } from "../blobs.js";
 import { setCharts } from "../charts.js";
 import { byId, closest, el } from "../dom.js";
-import { formatCount, formatNumber, formatPercent, plural, sentence } from "../format.js";
+import { formatCount, formatFraction, formatPercent, plural, sentence } from "../format.js";
 import { help } from "../help.js";
 import { resetThemeColors } from "../palettes.js";
 import { sharesNamed } from "../share_names.js";
@@ -12,6 +12,7 @@ import { copyLink } from "./copy_link.js";
 import "./glossary.js";
 import { InputView } from "./input_view.js";
 import { LessonView } from "./lesson_view.js";
+import { STEPS } from "./lessons.js";
 import { MapPanes } from "./map_panes.js";
 import { Model, intact } from "./model.js";
 import { PredictionView } from "./prediction_view.js";
@@ -77,6 +78,7 @@ class Page {
     });
     this.switches = this.makeSwitches();
     this.undo = el("button", { type: "button", id: "undo", onclick: () => this.act(() => session.undo()) }, "Undo");
+    this.redo = el("button", { type: "button", id: "redo", onclick: () => this.act(() => session.redo()) }, "Redo");
     const reset = () =>
       this.act(() => session.switch((settings) => settings.splice(0, settings.length, ...intact(session.sizes))));
     this.reset = el("button", { type: "button", id: "reset", onclick: reset }, "Reset");
@@ -89,7 +91,7 @@ class Page {
     const heads = el(
       "section",
       { class: "heads", "aria-label": "heads" },
-      el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.reset),
+      el("div", { class: "inputtop" }, el("h2", {}, "Heads"), help("head"), this.undo, this.redo, this.reset),
       el(
         "p",
         { class: "dim caption" },
@@ -98,8 +100,8 @@ class Page {
       ),
       this.switches.box,
       this.switches.kinds,
-      this.facts.box,
     );
+    this.predictions.list.before(this.facts.box);
     byId("main").replaceChildren(
       this.lessons.box,
       this.lessons.bar,
@@ -108,7 +110,11 @@ class Page {
       this.maps.box,
       this.computation.box,
     );
-    this.samples = new SampleLoss(session, () => this.measured());
+    this.samples = new SampleLoss(
+      session,
+      () => this.measured(),
+      () => this.lessons.removals,
+    );
     this.addressTimer = 0;
     this.measureTimer = 0;
     this.frame = 0;
@@ -124,15 +130,19 @@ class Page {
         meaning: kindMeaning(session.card, nameOf(layer, head)),
       })),
     );
-    const set = (/** @type {(settings: import("./model.js").Settings) => void} */ change) =>
-      this.act(() => session.switch(change));
+    const set = (/** @type {(settings: import("./model.js").Settings) => void} */ change, gesture = "") =>
+      this.act(() => session.switch(change, gesture));
     return new HeadSwitches(names, {
       select: (layer, head) =>
         this.act(() => {
           session.layer = layer;
           session.head = head;
         }),
-      scale: (layer, head, scale) => set((settings) => void (settings[layer].heads[head].scale = scale)),
+      scale: (layer, head, scale, slider) => {
+        const gesture = slider ? nameOf(layer, head) : "";
+        set((settings) => void (settings[layer].heads[head].scale = scale), gesture);
+      },
+      settle: () => void (session.gesture = ""),
       pattern: (layer, head, pattern) => set((settings) => void (settings[layer].heads[head].pattern = pattern)),
       merge: (layer, merged) => set((settings) => void (settings[layer].merged = merged)),
       share: (layer, kvHeads) => set((settings) => void (settings[layer].kvHeads = kvHeads)),
@@ -160,24 +170,37 @@ class Page {
     session.compute();
     this.input.update();
     this.switches.update(session.settings, session.layer, session.head);
+    this.switches.drawMaps((layer, head) => this.maps.picture(layer, head));
     this.undo.disabled = !session.past.length;
+    this.redo.disabled = !session.future.length;
     this.reset.disabled = !session.changed;
     this.predictions.update();
     this.maps.update();
     this.computation.update();
     this.lessons.update();
     this.drawFacts();
-    clearTimeout(this.addressTimer);
-    this.addressTimer = window.setTimeout(() => this.writeAddress(), ADDRESS_DELAY);
+    this.saveAddress();
     clearTimeout(this.measureTimer);
-    this.measureTimer = window.setTimeout(() => this.samples.measure(), MEASURE_DELAY);
+    this.measureTimer = window.setTimeout(() => this.measure(), MEASURE_DELAY);
     document.body.dataset.took = session.took.toFixed(1);
     document.body.dataset.ready = "play";
+  }
+
+  /** Compute what takes too long for every key. */
+  measure() {
+    this.lessons.measure();
+    this.samples.measure();
   }
 
   measured() {
     this.drawFacts();
     this.lessons.update();
+    this.saveAddress(); // a step may be done
+  }
+
+  saveAddress() {
+    clearTimeout(this.addressTimer);
+    this.addressTimer = window.setTimeout(() => this.writeAddress(), ADDRESS_DELAY);
   }
 
   writeAddress() {
@@ -203,18 +226,20 @@ class Page {
     const { session } = this;
     const [base, growth] = [session.losses.get(""), session.lossGrowth()];
     if (base === undefined) return "measuring…";
-    if (growth === null) return `${formatNumber(base)} → measuring…`;
-    if (!session.changed) return formatNumber(base);
-    const sign = growth >= 0 ? "+" : "−";
-    return `${formatNumber(base)} → ${formatNumber(base * (1 + growth))} (${sign}${formatPercent(Math.abs(growth))})`;
+    if (growth === null) return `${formatFraction(base)} → measuring…`;
+    if (!session.changed) return formatFraction(base);
+    const change = `${growth >= 0 ? "+" : "−"}${formatPercent(Math.abs(growth))}`;
+    return `${formatFraction(base)} → ${formatFraction(base * (1 + growth))} (${change})`;
   }
 
   /** @param {KeyboardEvent} event */
   onKey(event) {
-    if (event.key.toLowerCase() !== "z" || !(event.ctrlKey || event.metaKey) || event.shiftKey) return;
+    const key = event.key.toLowerCase();
+    if (!["z", "y"].includes(key) || !(event.ctrlKey || event.metaKey)) return;
     if (closest(event, "textarea, input[type=text]")) return;
     event.preventDefault();
-    this.act(() => this.session.undo());
+    const again = key === "y" || event.shiftKey;
+    this.act(() => (again ? this.session.redo() : this.session.undo()));
   }
 
   resize() {
@@ -233,14 +258,16 @@ function frame(data) {
     [String(words), "words", "the language"],
   ];
   byId("card").replaceChildren(
-    ...parts.map(([value, unit, term]) => el("span", {}, el("b", {}, value), ` ${unit} `, help(term))),
+    ...parts.map(([value, unit, term]) =>
+      el("span", {}, el("b", {}, value), " ", el("span", { class: "few" }, `${unit} `, help(term))),
+    ),
   );
   byId("foot").replaceChildren(
     el(
       "p",
       {},
       `multihead ${data.version}. The model runs in this page, which sends nothing. The URL saves words and ` +
-        `switches. Ctrl+Z undoes a switch.`,
+        `switches. Ctrl+Z undoes a switch, Ctrl+Y does it again.`,
     ),
   );
 }
@@ -263,7 +290,7 @@ async function start() {
   const data = await readData();
   setCharts(data.charts);
   frame(data);
-  const session = new Session(data, new Model(data.sizes, readWeights(await readBlob(0), data.layout)));
+  const session = new Session(data, new Model(data.sizes, readWeights(await readBlob(0), data.layout)), STEPS);
   session.text = FIRST_TEXT;
   const place = session.card.agreement.match(/\d+/g)?.map(Number);
   if (place) [session.layer, session.head] = place;

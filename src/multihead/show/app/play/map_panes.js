@@ -1,8 +1,10 @@
-/** The map of the chosen head, with the trained model and with the switches. */
+/** The map of the chosen head, with the trained model and with the switches, and how to read it. */
 
 import { formatFraction } from "../format.js";
 import { HeadMap } from "../head_map.js";
 import { MapPair } from "../map_pair.js";
+import { MapGuide } from "./map_guide.js";
+import { nameOf } from "./settings.js";
 
 /**
  * @typedef {import("./session.js").Session} Session
@@ -17,25 +19,42 @@ export class MapPanes {
   constructor(session, choose) {
     this.session = session;
     this.pair = new MapPair(choose, (which, cell) => this.read(which, cell));
+    this.guide = new MapGuide();
     this.box = this.pair.box;
+    this.box.querySelector(".panes")?.append(this.guide.box);
   }
 
   update() {
     const { changed, headName, token } = this.session;
     const maps = { before: this.map("before"), after: changed ? this.map("after") : null };
+    this.guide.box.hidden = changed; // its place is that of the second map
+    this.guide.draw();
     this.pair.update(headName, token, maps, "The computation below has its rows as numbers.");
   }
 
-  /** @param {Which} which */
-  map(which) {
+  /**
+   * @param {Which} which
+   * @param {number} [layer]
+   * @param {number} [head]
+   */
+  map(which, layer = this.session.layer, head = this.session.head) {
     const { session } = this;
-    const { layer, head, headName } = session;
     const sequence = {
       shown: session.tokens.map((_, i) => session.word(i)),
       joined_to_previous: session.tokens.map(() => false),
       special: session.tokens.map((_, i) => session.data.special.includes(session.word(i))),
     };
-    return HeadMap.fromWeights(headName, sequence, session.run(which).layers[layer].weights[head]);
+    return HeadMap.fromWeights(nameOf(layer, head), sequence, session.run(which).layers[layer].weights[head]);
+  }
+
+  /**
+   * The map of any head, with the switches.
+   * @param {number} layer
+   * @param {number} head
+   */
+  picture(layer, head) {
+    const n = this.session.tokens.length;
+    return { coded: this.map("after", layer, head).coded ?? new Uint8Array(n * n), queries: n, keys: n };
   }
 
   /**

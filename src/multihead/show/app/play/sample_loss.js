@@ -11,21 +11,23 @@ export class SampleLoss {
   /**
    * @param {Session} session
    * @param {() => void} done called after each measurement
+   * @param {() => import("./model.js").Settings[]} more settings to measure after the present ones
    */
-  constructor(session, done) {
+  constructor(session, done, more) {
     this.session = session;
     this.done = done;
+    this.more = more;
     this.turn = 0;
     const { tokenizer, data } = session;
     this.texts = data.samples.map((text) => tokenizer.read(text).map(({ id }) => id));
   }
 
-  /** Measure the trained model and the present switches, where that is not yet done. */
+  /** Measure the trained model, the present switches and the settings after them, where that is not yet done. */
   async measure() {
     const { session } = this;
     this.turn += 1;
     const mine = this.turn;
-    for (const settings of [undefined, copy(session.settings)]) {
+    for (const settings of [undefined, copy(session.settings), ...this.more()]) {
       const key = settings ? keyOf(settings) : "";
       if (session.losses.has(key)) continue;
       let [sum, count] = [0, 0];

@@ -2,7 +2,7 @@
 
 import { guesses, intact, loss } from "./model.js";
 import { cacheBytes, changedHeads, copy, fromParts, headIn, keyOf, nameOf, offHeads, toParts } from "./settings.js";
-import { Tokenizer } from "./tokenizer.js";
+import { Tokenizer, isTyped } from "./tokenizer.js";
 
 /**
  * @typedef {import("./model.js").Run} Run
@@ -36,10 +36,12 @@ export class Session {
   /**
    * @param {Data} data
    * @param {import("./model.js").Model} model
+   * @param {Map<string, number>} lessons how many steps each lesson has
    */
-  constructor(data, model) {
+  constructor(data, model, lessons) {
     this.data = data;
     this.model = model;
+    this.lessons = lessons;
     this.sizes = data.sizes;
     this.card = data.card;
     this.tokenizer = new Tokenizer(data.words);
@@ -54,6 +56,10 @@ export class Session {
     this.progress = new Map();
     /** @type {Settings[]} */
     this.past = [];
+    /** What `undo` has left; a new switch clears it. @type {Settings[]} */
+    this.future = [];
+    /** The slider that is being dragged: all its changes are undone together. */
+    this.gesture = "";
     /** Mean loss over the samples by settings, as far as it was measured. @type {Map<string, number>} */
     this.losses = new Map();
     /** @type {Token[]} */
@@ -98,18 +104,44 @@ export class Session {
   /**
    * Change switches; `undo` leads back.
    * @param {(settings: Settings) => void} change
+   * @param {string} [gesture] changes of one gesture are one step
    */
-  switch(change) {
+  switch(change, gesture = "") {
     const next = copy(this.settings);
     change(next);
     if (keyOf(next) === keyOf(this.settings)) return;
-    this.past.push(this.settings);
+    if (!gesture || gesture !== this.gesture) this.past.push(this.settings);
     if (this.past.length > UNDO_STEPS) this.past.shift();
+    this.gesture = gesture;
+    this.future = [];
     this.settings = next;
   }
 
   undo() {
-    this.settings = this.past.pop() ?? this.settings;
+    this.step(this.past, this.future);
+  }
+
+  redo() {
+    this.step(this.future, this.past);
+  }
+
+  /**
+   * @param {Settings[]} from
+   * @param {Settings[]} to
+   */
+  step(from, to) {
+    const settings = from.pop();
+    if (!settings) return;
+    to.push(this.settings);
+    this.settings = settings;
+    this.gesture = "";
+  }
+
+  /** Nothing can be undone. */
+  forget() {
+    this.past = [];
+    this.future = [];
+    this.gesture = "";
   }
 
   // ---- the address ----------------------------------------------------------------------------
@@ -135,11 +167,12 @@ export class Session {
     const place = headIn(parts.head ?? "", this.sizes);
     if (place) [this.layer, this.head] = place;
     this.settings = fromParts(parts, this.sizes);
-    this.lesson = parts.lesson ?? "";
+    this.lesson = this.lessons.has(parts.lesson) ? parts.lesson : "";
     this.progress.clear();
     for (const pair of (parts.done ?? "").split(",")) {
       const [, id, steps] = /^([a-z]+):(\d{1,2})$/.exec(pair) ?? [];
-      if (id) this.progress.set(id, Number(steps));
+      const most = this.lessons.get(id);
+      if (most !== undefined) this.progress.set(id, Math.min(most, Number(steps)));
     }
   }
 
@@ -153,6 +186,18 @@ export class Session {
   /** @param {number} token */
   word(token) {
     return this.data.words[this.tokens[token].id];
+  }
+
+  /** Whether a token is a mark such as <now>. @param {number} token */
+  isMark(token) {
+    const word = this.word(token);
+    return isTyped(word) && this.data.special.includes(word);
+  }
+
+  /** Whether the model reads the words of a text. @param {string} text */
+  reads(text) {
+    const ids = this.tokenizer.read(text).map(({ id }) => id);
+    return ids.length === this.tokens.length && ids.every((id, i) => id === this.tokens[i].id);
   }
 
   /**

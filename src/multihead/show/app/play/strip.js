@@ -12,6 +12,7 @@ import { shade, signedRamp, themeColor, weightRamp } from "../palettes.js";
  * @property {string} shape "24 = d_k"
  * @property {ArrayLike<number>} values
  * @property {boolean} [positive] shares of 0 … 1; otherwise numbers of both signs
+ * @property {number} [largest] the size that has the strongest colour; default: the largest of the values
  * @property {(index: number) => string} formula how the number comes about, with its numbers
  * @property {(index: number) => string} [label] what a cell stands for, such as a word
  * @property {number[]} [breaks] a gap is drawn before these cells
@@ -79,7 +80,7 @@ export class Strip {
     const { height } = this;
     const context = sizeCanvas(this.canvas, this.width, height);
     const cell = this.width / count;
-    const top = Math.max(1e-9, ...Array.from(vector.values, Math.abs));
+    const top = Math.max(1e-9, vector.largest ?? Math.max(...Array.from(vector.values, Math.abs)));
     for (let i = 0; i < count; i += 1) {
       const x = vector.values[i];
       context.fillStyle = vector.positive
@@ -112,7 +113,8 @@ export class Strip {
   /** @param {KeyboardEvent} event */
   onKey(event) {
     const count = this.vector?.values.length ?? 1;
-    const to = { ArrowLeft: this.cursor - 1, ArrowRight: this.cursor + 1, Home: 0, End: count - 1 }[event.key];
+    const [back, on] = [this.cursor - 1, this.cursor + 1];
+    const to = { ArrowLeft: back, ArrowDown: back, ArrowRight: on, ArrowUp: on, Home: 0, End: count - 1 }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     this.move(to);

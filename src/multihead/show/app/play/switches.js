@@ -1,8 +1,10 @@
 /** The grid of heads with a switch and a slider each. It draws settings and reports changes; it computes nothing. */
 
+import { contextOf, sizeCanvas, typeScale } from "../canvas.js";
 import { el } from "../dom.js";
 import { formatFraction } from "../format.js";
 import { help } from "../help.js";
+import { paintMap } from "../map_image.js";
 import { kindColor } from "../palettes.js";
 import { PATTERNS } from "./model.js";
 import { kvChoices } from "./settings.js";
@@ -20,11 +22,14 @@ import { kvChoices } from "./settings.js";
  *
  * @typedef {object} Handlers a switch that the caller does not have is not drawn
  * @property {(layer: number, head: number) => void} select
- * @property {(layer: number, head: number, scale: number) => void} scale
+ * @property {(layer: number, head: number, scale: number, slider: boolean) => void} scale `slider`: by the slider
+ * @property {() => void} [settle] the slider is released
  * @property {(layer: number, head: number, pattern: Pattern | null) => void} [pattern]
  * @property {(layer: number, merged: boolean) => void} [merge]
  * @property {(layer: number, kvHeads: number) => void} [share]
  */
+
+const THUMB = 44; // pixels where the type has its usual size
 
 /** @type {Record<Pattern, string>} */
 const PATTERN_LABELS = { uniform: "all words equally", previous: "previous word", first: "first word" };
@@ -72,24 +77,27 @@ export class HeadSwitches {
   cell({ name, shown, kind, label }, layer, number) {
     const dot = el("span", { class: "dot" });
     if (kind) dot.style.backgroundColor = kindColor(kind);
+    const thumb = el("canvas", { class: "thumb", "aria-hidden": "true", hidden: true });
     const choose = el(
       "button",
       { type: "button", class: "headname", "data-head": name, onclick: () => this.handlers.select(layer, number) },
+      thumb,
       el("b", {}, dot, shown ?? name),
       kind ? el("small", {}, label ?? kind) : null,
     );
     const on = el("input", { type: "checkbox", "aria-label": `${name} on`, "data-switch": name });
-    on.addEventListener("change", () => this.handlers.scale(layer, number, on.checked ? 1 : 0));
+    on.addEventListener("change", () => this.handlers.scale(layer, number, on.checked ? 1 : 0, false));
     const slider = el("input", {
       ...{ type: "range", min: 0, max: 1, step: 0.05, "aria-label": `strength of ${name}`, "data-scale": name },
       oninput: () => {
         value.textContent = formatFraction(Number(slider.value));
-        this.handlers.scale(layer, number, Number(slider.value));
+        this.handlers.scale(layer, number, Number(slider.value), true);
       },
+      onchange: () => this.handlers.settle?.(),
     });
     const value = el("span", { class: "strength" });
-    const box = el("div", { class: "switch" }, el("div", { class: "switchtop" }, choose, on), slider, value);
-    return { box, choose, on, slider, value };
+    const box = el("div", { class: "switch" }, choose, el("div", { class: "dial" }, on, slider, value));
+    return { box, thumb, choose, on, slider, value };
   }
 
   /**
@@ -98,16 +106,17 @@ export class HeadSwitches {
    * @param {number} heads
    */
   bar(layer, heads) {
-    const merge = el("input", { type: "checkbox", "data-merge": layer });
+    const title = this.title(layer);
+    const merge = el("input", { type: "checkbox", "data-merge": layer, "aria-label": `one head in ${title}` });
     merge.addEventListener("change", () => this.handlers.merge?.(layer, merge.checked));
-    const share = el("select", { "data-share": layer });
+    const share = el("select", { "data-share": layer, "aria-label": `keys/values of ${title}` });
     for (const count of kvChoices(heads)) share.append(el("option", { value: count }, String(count)));
     share.addEventListener("change", () => this.handlers.share?.(layer, Number(share.value)));
     const first = layer === 0; // one "?" is enough
     const box = el(
       "div",
       { class: "layerbar" },
-      el("b", {}, this.title(layer)),
+      el("b", {}, title),
       this.handlers.merge
         ? el(
             "span",
@@ -153,6 +162,23 @@ export class HeadSwitches {
     this.pattern.value = settings[layer].heads[head].pattern ?? "";
     this.pattern.disabled = settings[layer].merged;
     this.patternName.textContent = `${this.layers[layer][head].name} looks`;
+  }
+
+  /**
+   * A small map in the cell of every head.
+   * @param {(layer: number, head: number) => import("../head_map.js").Picture} mapOf
+   */
+  drawMaps(mapOf) {
+    const side = Math.round(THUMB * typeScale());
+    this.cells.forEach((cells, layer) =>
+      cells.forEach(({ thumb }, head) => {
+        const map = mapOf(layer, head);
+        thumb.hidden = false;
+        sizeCanvas(thumb, side, side);
+        const window_ = { x: 0, y: 0, w: map.keys, h: map.queries };
+        contextOf(thumb).putImageData(paintMap(map, window_, thumb.width, thumb.height), 0, 0);
+      }),
+    );
   }
 }
 
