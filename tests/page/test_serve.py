@@ -235,6 +235,27 @@ def test_text_that_is_sent(served: Served) -> None:
     assert len(served.store.texts) == 3
 
 
+@pytest.mark.parametrize("place", ["{base}text", "{base}map", "/wrong/text"])
+def test_a_refused_request_is_read_to_its_end(place: str, served: Served) -> None:
+    """A connection closed before is reset while the browser still sends, and the browser sees no answer."""
+    body = b"a" * (3 * MAX_TEXT_BYTES)
+    lines = f"Host: 127.0.0.1:{served.server.port}\nContent-Length: {len(body)}\n\n"
+    status, _, reason = served.ask(f"POST {place.format(base=served.base)} HTTP/1.1\n{lines}", body)
+    assert status == {"{base}text": 413, "{base}map": 405, "/wrong/text": 403}[place]
+    assert reason.decode() in (
+        "the text must have at most 4,000,000 bytes, got 12,000,000",
+        "use GET",
+        "use the complete address that `multihead serve` printed",
+    )
+
+
+def test_a_long_name_is_not_repeated(served: Served) -> None:
+    status, _, reason = served.get(f"{served.base}norms?text=0&layer={'L' * 9999}&head=0")
+    assert status == 400
+    assert reason.startswith(b"unknown layer 'LLL")
+    assert len(reason) == 500
+
+
 # ---- what it gives ----------------------------------------------------------------------------
 
 

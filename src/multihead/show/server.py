@@ -34,7 +34,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from http import HTTPStatus
@@ -58,9 +58,18 @@ HOST = "127.0.0.1"
 MAX_TEXT_BYTES = 4_000_000
 MAX_SWITCHES_BYTES = 400_000
 MAX_PICTURE_SIDE = 4096
+MAX_REASON = 500
+"""Characters of a message about a request."""
+
 PAIRS = 24
 TIMEOUT = 30.0
 """Seconds that a connection may be silent."""
+
+LINGER = 2.0
+"""The same once a request has been refused."""
+
+MAX_DISCARDED = 64_000_000
+"""Bytes of a refused request that are read and dropped."""
 
 HEADERS = {
     "Cache-Control": "no-store",
@@ -197,8 +206,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(HTTPStatus.OK, *self._response())
         except _Refused as refused:
             self._send(refused.status, TEXT, refused.reason.encode(errors="replace"), **refused.headers)
+            self._discard_rest()
         except MultiheadError as error:
-            self._send(HTTPStatus.BAD_REQUEST, TEXT, " ".join(str(error).split()).encode(errors="replace"))
+            reason = " ".join(str(error).split())[:MAX_REASON]
+            self._send(HTTPStatus.BAD_REQUEST, TEXT, reason.encode(errors="replace"))
         except (Stopped, ConnectionError, TimeoutError):
             self.close_connection = True
         except Exception as error:  # noqa: BLE001  # the server goes on
@@ -300,6 +311,16 @@ class _Handler(BaseHTTPRequestHandler):
         if len(body) < int(length):
             _bad(f"the {name} ended after {len(body)} of {length} bytes")
         return body
+
+    def _discard_rest(self) -> None:
+        """Read what is still sent: a connection closed before is reset, and the browser does not get the answer."""
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_WR)
+            self.connection.settimeout(LINGER)
+            count = 0
+            while count < MAX_DISCARDED and (data := self.connection.recv(65536)):
+                count += len(data)
 
     def _head_map(self, query: _Query) -> HeadMap:
         """The map that the query of a request names."""
