@@ -111,7 +111,8 @@ def test_next_tokens_are_those_of_gate(which: str, scales: dict[str, float]) -> 
 def test_a_masked_language_model_hides_each_token() -> None:
     model, tokenizer = _bert(), _Digits()
     scales = {"L0H2": 0.0, "L1H0": 0.5}
-    answer = Switches(MapStore(model, tokenizer)).compare(SwitchRequest(" ".join(map(str, IDS)), scales, 2))
+    switches, text = Switches(MapStore(model, tokenizer)), " ".join(map(str, IDS))
+    answer = switches.compare(SwitchRequest(text, scales, 2))
     copies = torch.tensor([IDS] * len(IDS)).fill_diagonal_(tokenizer.mask_token_id)
     each = torch.arange(len(IDS))
     with torch.no_grad():
@@ -126,6 +127,11 @@ def test_a_masked_language_model_hides_each_token() -> None:
     changed = (before.argmax(-1) != after.argmax(-1)).nonzero().flatten().tolist()
     assert [row["token"] for row in answer["changed"]] == changed
     assert changed
+    answer = switches.compare(SwitchRequest(text, scales, head="L1H1"))
+    with torch.no_grad(), _gates(model, scales), capture(model, statistics=None, keep="qk") as heads:
+        model(input_ids=torch.tensor([IDS]))
+    got = map_from_text(answer["map"], len(IDS), len(IDS))
+    assert (got - heads["L1H1"].weights()[0]).abs().max() < NEAR, "the map is that of the text without masks"
 
 
 def test_an_encoder_has_the_cosine_of_its_vectors(minilm: tuple[Any, Any]) -> None:
@@ -168,6 +174,28 @@ def test_the_model_is_left_as_it_was_and_read_once() -> None:
     assert not model.training
     with pytest.raises(Stopped):
         switches.compare(SwitchRequest(0, {"L0H1": 0.5}), stopped=lambda: True)
+
+
+def test_a_switch_and_its_map_are_one_run() -> None:
+    model = _gpt2(n_layer=3)
+    store = MapStore(model)
+    store.add([IDS])
+    switches = Switches(store)
+    switches.compare(SwitchRequest(0, {}))  # the intact output is held from here on
+    runs: list[int] = []
+    for layer, block in enumerate(model.transformer.h):
+        block.register_forward_hook(lambda *_, layer=layer: runs.append(layer))
+    for head in ("L0H1", "L2H0"):
+        runs.clear()
+        answer = switches.compare(SwitchRequest(0, {"L1H0": 0.0}, head=head))
+        assert runs == [0, 1, 2]
+        with torch.no_grad(), _gates(model, {"L1H0": 0.0}), capture(model, statistics=None, keep="qk") as heads:
+            model(input_ids=torch.tensor([IDS]))
+        got = map_from_text(answer["map"], len(IDS), len(IDS))
+        assert (got - heads[head].weights()[0]).abs().max() < NEAR
+    runs.clear()
+    assert switches.compare(SwitchRequest(0, {}, head="L1H1"))["map"]
+    assert runs == [0], "the intact model runs up to the head alone"
 
 
 def test_other_requests_wait_while_heads_are_scaled() -> None:

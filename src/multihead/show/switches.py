@@ -21,7 +21,8 @@ What can be compared depends on the model (`OutputReading`):
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ from multihead.model.find_sites import find_sites
 from multihead.model.forward import Forward, StopForward
 from multihead.model.interventions import gate
 from multihead.model.pooling import pooling_of
-from multihead.model.sites import Site, Sites
+from multihead.model.sites import Key, Sites
 from multihead.show.encode import map_text
 from multihead.show.map_store import MapStore
 from multihead.show.map_tiles import HeadMap, Stopped
@@ -64,6 +65,23 @@ TOP = 8
 """Tokens or classes whose probabilities are listed."""
 
 Gates = Mapping[str, Tensor]
+
+
+@dataclass
+class _KeptCall:
+    """A listener that keeps the first call of a layer."""
+
+    key: Key
+    ends: bool = False
+    """whether the run ends there"""
+    problem: Problem | None = None
+
+    def __call__(self, call: Call, compute: Compute) -> HeadOutputs:
+        if call.key == self.key and self.problem is None:
+            self.problem = call.problem
+            if self.ends:
+                raise StopForward
+        return compute()
 
 
 class Switches:
@@ -94,8 +112,11 @@ class Switches:
                 raise SizeError(
                     f"token must be below {count}, the tokens of the input, got {token}", hint="omit it"
                 )
-            after = self._output(forward, inputs, gates) if gates else before
-            codes = None if place is None else self._map(forward, inputs, gates, *place)
+            kept = None if place is None else _KeptCall(place[0].key)
+            after = self._output(forward, inputs, gates, kept) if gates else before
+            if kept is not None and kept.problem is None:
+                self._run_to(forward, inputs, gates, kept)
+            codes = None if kept is None or place is None else _codes(kept.problem, place[1])
         answer: dict[str, Any] = {
             "reading": self._reading.kind, "shown": words.shown, "special": words.special, "token": token,
             "map": codes,
@@ -153,20 +174,27 @@ class Switches:
         _, window, before = self._intact
         return window, complete_inputs(self.store.model, window.batch), before
 
-    def _output(self, forward: Forward, inputs: Inputs, gates: Gates) -> Float[Tensor, "row width"]:
-        """The output that switches change: a row of logits per token, or the model's one vector."""
-        scaled = gate(self.store.model, gates, sites=self._sites) if gates else nullcontext()
-        with scaled:
+    def _output(
+        self, forward: Forward, inputs: Inputs, gates: Gates, kept: _KeptCall | None = None
+    ) -> Float[Tensor, "row width"]:
+        """The output that switches change: a row of logits per token, or the model's one vector.
+
+        `kept` does not listen to a masked language model, whose runs read the text with masks.
+        """
+        with self._scaled(gates):
             if self._reading.kind == "masked":
                 output = self._masked_logits(forward, inputs)
             else:
-                output = self._reading.rows(forward(inputs))
+                output = self._reading.rows(forward(inputs, kept))
         if not bool(output.isfinite().all()):
             raise MultiheadError(
                 "the model returns NaN or infinity on this text",
                 hint="half precision may overflow: load it in float32",
             )
         return output
+
+    def _scaled(self, gates: Gates) -> AbstractContextManager[Any]:
+        return gate(self.store.model, gates, sites=self._sites) if gates else nullcontext()
 
     def _masked_logits(self, forward: Forward, batch: Inputs) -> Float[Tensor, "token vocabulary"]:
         """For switches of a masked model: the logits of every token while it is masked."""
@@ -184,23 +212,11 @@ class Switches:
             rows.append(logits[torch.arange(len(at)), at].float().cpu())
         return torch.cat(rows)
 
-    def _map(self, forward: Forward, inputs: Inputs, gates: Gates, site: Site, head: int) -> str | None:
-        """The map of a head in a run with these gates, as text: see `map_text`. None if it is too large."""
-        problems: list[Problem] = []
-
-        def listen(call: Call, compute: Compute) -> HeadOutputs:
-            """Take the problem of the switched head's layer, and stop the run."""
-            if call.key == site.key:
-                problems.append(call.problem)
-                raise StopForward
-            return compute()
-
-        with gate(self.store.model, gates, sites=self._sites) if gates else nullcontext():
-            forward(inputs, listen)
-        one = HeadMap(problems[0], head)
-        if one.shape[0] * one.shape[1] > MOST_CELLS:
-            return None
-        return map_text(one.rows(list(range(one.shape[0]))))
+    def _run_to(self, forward: Forward, inputs: Inputs, gates: Gates, kept: _KeptCall) -> None:
+        """Run the model with these gates as far as the layer of `kept`."""
+        kept.ends = True
+        with self._scaled(gates):
+            forward(inputs, kept)
 
     # ---- the answer -----------------------------------------------------------------------------
 
@@ -261,6 +277,16 @@ class Switches:
             return Words.of(ids, self.store.tokenizer).shown
         labels = self._reading.labels(self.store.model, width)
         return [show_control_chars(labels[i]) for i in ids]
+
+
+def _codes(problem: Problem | None, head: int) -> str | None:
+    """The map of a head as text: see `map_text`. None if it is too large."""
+    if problem is None:
+        return None
+    one = HeadMap(problem, head)
+    if one.shape[0] * one.shape[1] > MOST_CELLS:
+        return None
+    return map_text(one.rows(list(range(one.shape[0]))))
 
 
 def _check_length(inputs: Inputs, reading: OutputReading) -> None:
