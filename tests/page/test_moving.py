@@ -58,6 +58,52 @@ def test_the_last_of_many_keys_counts(small: Page, opened: Open) -> None:
     assert shown.text("#live").startswith("L1H3")
 
 
+def test_keys_that_come_within_a_frame_are_one_move(small: Page, opened: Open) -> None:
+    shown = opened(small.file, "layer=0&head=0")
+    shown.page.evaluate("""() => {
+      window.moves = [];
+      const note = () => moves.push(document.body.dataset.ready);
+      new MutationObserver(note).observe(document.body, { attributes: true, attributeFilter: ['data-ready'] });
+      for (let i = 0; i < 43; i += 1) dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight' }));
+    }""")
+    shown.page.wait_for_selector("body[data-ready='head #layer=0&head=3']", state="attached")
+    assert shown.page.evaluate("moves") == ["head #layer=0&head=3"]
+
+
+def test_a_held_key_rarely_writes_the_address(small: Page, opened: Open) -> None:
+    """Chrome ignores more than 200 changes in 10 s, Safari more than 100 in 30 s: the head would stop changing.
+
+    Playwright switches the limit of Chromium off.
+    """
+    shown = opened(small.file, "layer=0&head=0&row=5")
+    writes = shown.page.evaluate("""async () => {
+      const write = history.replaceState.bind(history);
+      let writes = 0;
+      history.replaceState = (...values) => { writes += 1; write(...values); };
+      const press = (key) => document.body.dispatchEvent(new KeyboardEvent('keydown', { key, bubbles: true }));
+      for (let i = 0; i < 61; i += 1) {
+        press('ArrowRight');
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+      return writes;
+    }""")
+    assert 1 <= writes <= 8
+    shown.page.wait_for_selector("body[data-ready='head #layer=0&head=1&row=5']", state="attached")
+    assert shown.text("h2") == "L0H1"
+    shown.page.wait_for_function("() => location.hash === '#layer=0&head=1&row=5'")
+    shown.page.keyboard.press("ArrowDown")
+    shown.page.keyboard.press("Escape")  # before the address has followed
+    shown.page.wait_for_selector("body[data-view=heads]")
+    shown.page.wait_for_timeout(600)
+    assert shown.page.evaluate("location.hash") == "#view=heads"
+
+
+def test_the_heads_of_a_layer_are_drawn_at_once(trained: Page, opened: Open) -> None:
+    """A browser may keep idle callbacks until their timeout, half a second for each of 12 heads."""
+    shown = opened(trained.file, "layer=3&head=7")
+    shown.page.wait_for_function("() => document.querySelectorAll('.slot canvas').length === 12", timeout=3000)
+
+
 def test_colours_change_on_a_head_that_was_moved_to(small: Page, opened: Open) -> None:
     shown = opened(small.file, "layer=0&head=3&row=5", height=1500)
     shown.press("ArrowRight")

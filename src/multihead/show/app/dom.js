@@ -107,12 +107,9 @@ export function announce(text) {
   byId("live").textContent = text;
 }
 
-/** Resolves when the browser has nothing else to do. */
-export function idle() {
-  return new Promise((resolve) => {
-    if ("requestIdleCallback" in window) requestIdleCallback(resolve, { timeout: 500 });
-    else setTimeout(resolve, 100); // Safari
-  });
+/** Resolves after the next frame. (Chromium without a screen calls `requestIdleCallback` only after its timeout.) */
+export function nextFrame() {
+  return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));
 }
 
 /**

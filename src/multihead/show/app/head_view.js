@@ -1,13 +1,13 @@
 /** One head: its map, the text, and the panel of what is known of it. */
 
-import { ALL_HEADS, go, headLink, indexIn, link, replace } from "./address.js";
+import { go, indexIn, replace } from "./address.js";
 import { colorBar, typeScale } from "./canvas.js";
 import { charts } from "./charts.js";
-import { choice, el, idle, toggle } from "./dom.js";
+import { choice, el, nextFrame, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
-import { headSentence, kindText } from "./grid.js";
-import { HeadPanel, pairPanel, similarityLine } from "./head_panel.js";
-import { kindCell } from "./head_table.js";
+import { kindText } from "./grid.js";
+import { HeadPanel, pairPanel } from "./head_panel.js";
+import { headTop } from "./head_top.js";
 import { help } from "./help.js";
 import { LayerStrip } from "./layer_strip.js";
 import { drawProfile } from "./map_image.js";
@@ -15,7 +15,7 @@ import { MapView } from "./map_view.js";
 import { loadMap, loadWeights } from "./maps.js";
 import { shade, weightRamp } from "./palettes.js";
 import { RemoteMap } from "./remote_map.js";
-import { column, indexOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
+import { ARROWS, indexOf, neighbour, places, report, textIn as textOfColumn } from "./report.js";
 import { textChoice, textIn } from "./text_choice.js";
 import { TokenText, strongest } from "./token_text.js";
 
@@ -76,6 +76,7 @@ class HeadScene {
   constructor(state, head, second) {
     this.state = state;
     this.head = head;
+    this.previous = head;
     this.second = second;
     this.text = textIn(state);
     this.looks = state.dir !== SEEN;
@@ -185,6 +186,7 @@ class HeadScene {
    */
   async turnTo(state, head) {
     this.state = state;
+    this.previous = this.head;
     this.head = head;
     this.turn += 1;
     const { turn } = this;
@@ -228,11 +230,13 @@ class HeadScene {
     if (this.second === null && !report.served && map.queries * map.keys <= LARGEST_AHEAD) this.computeAhead();
   }
 
-  /** The maps that the arrow keys lead to, while nothing else is to be done. */
+  /** Compute the maps that the arrow keys lead to, one per frame: first the one where the last step leads again. */
   async computeAhead() {
     const { turn } = this;
-    for (const step of /** @type {[number, number][]} */ ([[0, 1], [1, 0], [0, -1], [-1, 0]])) {
-      await idle();
+    const steps = Object.values(ARROWS);
+    const same = steps.filter((step) => neighbour(this.previous, step) === this.head);
+    for (const step of [...same, ...steps]) {
+      await nextFrame();
       if (!this.live || turn !== this.turn) return;
       await loadMap(this.text, neighbour(this.head, step)).catch(() => null);
     }
@@ -366,33 +370,6 @@ function weightBar() {
   const scale = el("div", { class: "scale" }, bar, el("div", { class: "ticks", "aria-hidden": "true" }, ticks));
   const text = el("span", {}, "attention weight, square-root scale ", help("weight"));
   return el("div", { class: "weightbar" }, scale, text, el("span", {}, "reading the map ", help("attention map")));
-}
-
-/**
- * @param {number} head
- * @param {number | null} second
- */
-function headTop(head, second) {
-  const step = (/** @type {[number, number]} */ move, /** @type {string} */ sign, /** @type {string} */ text) => {
-    const to = neighbour(head, move);
-    const label = `${text}: ${report.heads[to]}`;
-    return el("a", { href: headLink(to), class: "step", title: label, "aria-label": label }, sign);
-  };
-  const steps = el("span", { class: "steps" });
-  steps.append(
-    step([0, -1], "←", "previous head"),
-    step([0, 1], "→", "next head"),
-    step([-1, 0], "↑", "previous layer"),
-    step([1, 0], "↓", "next layer"),
-  );
-  const does = second === null ? headSentence(head) : similarityLine(head, second);
-  return el("div", { class: "headtop" },
-    el("h2", {}, report.heads[head]),
-    second === null ? null : el("span", { class: "beside" }, `and ${report.heads[second]}`),
-    column("kind") && second === null ? el("span", { class: "chip" }, kindCell(head)) : null,
-    steps,
-    el("a", { href: link(ALL_HEADS), class: "back" }, "← All heads"),
-    el("p", { class: "does" }, does));
 }
 
 /** The choice of a direction, for other views. @param {boolean} looks */

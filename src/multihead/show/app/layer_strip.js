@@ -1,7 +1,7 @@
 /** All heads of a layer as small maps, below the map of one. */
 
 import { headLink } from "./address.js";
-import { el, idle } from "./dom.js";
+import { el, nextFrame } from "./dom.js";
 import { kindText } from "./grid.js";
 import { thumbnail } from "./map_image.js";
 import { loadRows } from "./maps.js";
@@ -49,12 +49,12 @@ export class LayerStrip {
     this.drawAll();
   }
 
-  /** One picture after another, while nothing else is to be done. */
+  /** One picture per frame: the page reacts in between. */
   async drawAll() {
     const { slots } = this;
     if (!report.texts.length) return;
     for (const { head, slot, picture } of slots) {
-      await idle();
+      await nextFrame();
       if (slots !== this.slots || (slot !== slots[0].slot && !slot.isConnected)) return;
       const map = await loadRows(this.text, head).catch(() => null);
       if (map) picture.replaceChildren(await thumbnail(map, SIDE).catch(() => ""));

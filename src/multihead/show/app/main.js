@@ -1,6 +1,6 @@
 /** The frame of the page, and which view it shows. */
 
-import { ALL_HEADS, currentState, go, headIn, headLink } from "./address.js";
+import { ALL_HEADS, currentState, fragment, go, headIn, headLink, replaceFragment } from "./address.js";
 import { announce, byId, closest, el } from "./dom.js";
 import { formatCount, plural, shorten } from "./format.js";
 import { headLine } from "./grid.js";
@@ -73,8 +73,16 @@ async function render() {
   await (moved ?? shown?.start?.());
   if (mine !== turn) return;
   if (!tab && head !== null) announce(headLine(head));
-  document.body.dataset.ready = `${name} ${location.hash}`;
+  document.body.dataset.ready = `${name} ${fragment()}`;
   document.body.dataset.took = (performance.now() - began).toFixed(1);
+}
+
+let due = 0;
+
+/** Render at the next frame: keys that come faster than frames are one move. */
+function renderSoon() {
+  cancelAnimationFrame(due);
+  due = requestAnimationFrame(render);
 }
 
 /** A tab shows the text that was chosen before. @param {string} view @param {string} [text] */
@@ -172,8 +180,8 @@ function onKey(event) {
   const step = ARROWS[event.key];
   if (!step) return;
   event.preventDefault();
-  history.replaceState(null, "", headLink(neighbour(head, step)));
-  render();
+  replaceFragment(headLink(neighbour(head, step)));
+  renderSoon();
 }
 
 async function start() {

@@ -152,4 +152,4 @@ export function neighbour(head, [down, right]) {
 }
 
 /** Arrow keys as steps in the grid. @type {Record<string, [number, number]>} */
-export const ARROWS = { ArrowLeft: [0, -1], ArrowRight: [0, 1], ArrowUp: [-1, 0], ArrowDown: [1, 0] };
+export const ARROWS = { ArrowRight: [0, 1], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowUp: [-1, 0] };

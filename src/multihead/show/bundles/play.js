@@ -64,76 +64,76 @@ J&&!Y.contains(t)&&!J.contains(t)&&$t()});window.addEventListener("hashchange",$
 J.focus(),$t())},{capture:!0});function S(s,t=ce[s]){let e=l("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expanded":"false",onclick:o=>{
 o.preventDefault(),o.stopPropagation(),J===e?$t():eo(e,s,t)}});return e.textContent="?",e}var so=s=>s.split(",")[0];function jt(s){let t=so(s).split(" + ");return H.shares.filter(({name:e})=>t.includes(e))}var at=256;function ue(s){let{kinds:t,no_value:e}=H;return Object.hasOwn(t,s)?t[s]:jt(s)[0]?.colour??e}var oo=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function no(s){let t=s.map(oo),e=new Uint8Array(3*at);for(let o=0;o<at;o+=1){let n=o/(at-1)*(t.length-1),r=Math.
 min(t.length-2,Math.floor(n));for(let a=0;a<3;a+=1)e[3*o+a]=Math.round(t[r][a]+(n-r)*(t[r+1][a]-t[r][a]))}return e}var Ye=new Map;function Je(s){let t=Ye.get(s);
-return t||(t=no(H.ramps[s]),Ye.set(s,t)),t}var pe=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Xe=()=>document.documentElement.dataset.
-theme==="dark"?"signed-dark":"signed";function me(s,t){let e=Je(s),o=3*Math.max(0,Math.min(at-1,Math.round(t*(at-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}
+return t||(t=no(H.ramps[s]),Ye.set(s,t)),t}var me=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Xe=()=>document.documentElement.dataset.
+theme==="dark"?"signed-dark":"signed";function pe(s,t){let e=Je(s),o=3*Math.max(0,Math.min(at-1,Math.round(t*(at-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}
 var de=new Map,Wt=null;function D(s){let t=de.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),de.set(s,t)),t}
-function Ze(){if(!Wt){let s=Je(pe()),t=new Uint8Array(4*at).fill(255);for(let e=0;e<at;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Wt=new Uint32Array(t.buffer)}return Wt}
+function Ze(){if(!Wt){let s=Je(me()),t=new Uint8Array(4*at).fill(255);for(let e=0;e<at;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Wt=new Uint32Array(t.buffer)}return Wt}
 function ts(){Wt=null,de.clear()}var ro=16,Ht="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Mt=()=>window.devicePixelRatio||1;function U(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function B(s,t,e){let o=Mt(),[n,r]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],a=U(s);return s.width===n&&
 s.height===r&&s.style.width&&"reset"in a?a.reset():(s.width=n,s.height=r,s.style.width=`${t}px`,s.style.height=`${e}px`),a.setTransform(o,0,0,o,0,0),a}function fe(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var X=()=>parseFloat(getComputedStyle(document.documentElement).
-fontSize)/ro;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,m=0,p=0,w=0;
-for(let f=0,y=d*o;f<o;f+=1,y+=1){let g=s[c+f];u+=g*t[y],m+=g*t[y+o],p+=g*t[y+2*o],w+=g*t[y+3*o]}a[h]=u,a[h+1]=m,a[h+2]=p,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let m=0,
-p=d*o;m<o;m+=1,p+=1)u+=s[c+m]*t[p];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function Tt(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
+fontSize)/ro;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,p=0,m=0,w=0;
+for(let f=0,y=d*o;f<o;f+=1,y+=1){let g=s[c+f];u+=g*t[y],p+=g*t[y+o],m+=g*t[y+2*o],w+=g*t[y+3*o]}a[h]=u,a[h+1]=p,a[h+2]=m,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let p=0,
+m=d*o;p<o;p+=1,m+=1)u+=s[c+p]*t[m];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function Tt(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
 t+e;r+=1)n+=(s[r]-o)**2/e;return{mean:o,scale:1/Math.sqrt(n+1e-5)}}function Ft(s,t,e){let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{
 mean:a,scale:i}=Tt(s,r,o);for(let h=0;h<o;h+=1)n[r+h]=(s[r+h]-a)*i*t[h]+e[h]}return n}function ao(s){if(Math.abs(s)>5.9)return Math.sign(s);let[e,o]=[s,s];for(let n=1;Math.
 abs(e)>1e-17*Math.abs(o);n+=1)e*=2*s*s/(2*n+1),o+=e;return 2/Math.sqrt(Math.PI)*Math.exp(-s*s)*o}var es=s=>.5*(1+ao(s/Math.SQRT2)),ss=s=>s*es(s),os=s=>es(s)+s*Math.
 exp(-.5*s*s)/Math.sqrt(2*Math.PI),we=(s,t)=>s.map((e,o)=>e+t[o]);function ge(s,t,e){let[o,n]=[-1/0,0];for(let r=t;r<t+e;r+=1)s[r]>o&&(o=s[r]);for(let r=t;r<t+e;r+=
-1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function pt(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let c=0,
-d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let m=r*d*n**(-u/h),[p,w]=[Math.cos(m),Math.sin(m)];for(let f=c+u,y=c+i;f<y;f+=e)a[f]=s[f]*p-s[f+h]*w,a[f+h]=s[f+
-h]*p+s[f]*w}return a}var ye=3,$=s=>ot(s).replace(/^-/,"−");function mt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,ye).map(
+1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function mt(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let c=0,
+d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let p=r*d*n**(-u/h),[m,w]=[Math.cos(p),Math.sin(p)];for(let f=c+u,y=c+i;f<y;f+=e)a[f]=s[f]*m-s[f+h]*w,a[f+h]=s[f+
+h]*m+s[f]*w}return a}var ye=3,$=s=>ot(s).replace(/^-/,"−");function pt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,ye).map(
 ([n,r])=>`${$(n)} · ${$(r)}`);return e.length>ye&&o.push(`… (${e.length-ye} smaller terms)`),t!==void 0&&o.push($(t)),o.join(" + ")||"0"}var At=(s,t,e,o,n=0)=>Array.
 from({length:o},(r,a)=>[s[t*o+a],e[n+a]]);var Et=["uniform","previous","first"],N=({layers:s,heads:t})=>Array.from({length:s},()=>({heads:Array.from({length:t},()=>({scale:1,pattern:null})),merged:!1,kvHeads:t}));
 function St({heads:s,merged:t}){let e=s.map((o,n)=>n);return t?[e]:e.map(o=>[o])}var io=(s,t)=>s==="uniform"?null:s==="first"?0:Math.max(0,t-1),Dt=class{constructor(t,e){
 this.sizes=t,this.weights=e}of(t,e){return this.weights[`layers.${t}.${e}`]}run(t,e=N(this.sizes)){let{width:o,words:n,layers:r}=this.sizes,a=this.weights["word\
-s.weight"],i=new Float32Array(t.length*o);t.forEach((m,p)=>i.set(a.subarray(m*o,(m+1)*o),p*o));let h=[];for(let m=0;m<r;m+=1){let p=m?h[m-1].output:i;h.push(this.
-runLayer(m,p,e[m]))}let c=Ft(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let m=0;m<t.length;m+=1)ge(u,
-m*n,n);return{ids:t,embedding:i,layers:h,normed:c,logits:d,probabilities:u}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=L=>this.of(t,L),
-c=Ft(e,h("attention_norm.weight"),h("attention_norm.bias")),d=L=>ut(c,h(`attention.${L}_proj.weight`),h(`attention.${L}_proj.bias`),n),u=pt(d("q"),this.sizes),m=this.
-shared(pt(d("k"),this.sizes),o.kvHeads),p=this.shared(d("v"),o.kvHeads),{scores:w,weights:f}=this.attend(u,m,o),y=this.mix(f,p),g=y.map((L,z)=>L*o.heads[Math.floor(
+s.weight"],i=new Float32Array(t.length*o);t.forEach((p,m)=>i.set(a.subarray(p*o,(p+1)*o),m*o));let h=[];for(let p=0;p<r;p+=1){let m=p?h[p-1].output:i;h.push(this.
+runLayer(p,m,e[p]))}let c=Ft(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let p=0;p<t.length;p+=1)ge(u,
+p*n,n);return{ids:t,embedding:i,layers:h,normed:c,logits:d,probabilities:u}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=L=>this.of(t,L),
+c=Ft(e,h("attention_norm.weight"),h("attention_norm.bias")),d=L=>ut(c,h(`attention.${L}_proj.weight`),h(`attention.${L}_proj.bias`),n),u=mt(d("q"),this.sizes),p=this.
+shared(mt(d("k"),this.sizes),o.kvHeads),m=this.shared(d("v"),o.kvHeads),{scores:w,weights:f}=this.attend(u,p,o),y=this.mix(f,m),g=y.map((L,z)=>L*o.heads[Math.floor(
 z%(a*i)/i)].scale),k=ut(g,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=we(e,k),A=Ft(T,h("hidden_norm.weight"),h("hidden_norm.bias")),M=ut(A,h(
-"up.weight"),h("up.bias"),n),E=M.map(ss),b=ut(E,h("down.weight"),h("down.bias"),r),_=we(T,b);return{input:e,normed:c,q:u,k:m,v:p,scores:w,weights:f,outputs:y,concatenated:g,
+"up.weight"),h("up.bias"),n),E=M.map(ss),b=ut(E,h("down.weight"),h("down.bias"),r),_=we(T,b);return{input:e,normed:c,q:u,k:p,v:m,scores:w,weights:f,outputs:y,concatenated:g,
 attention:k,middle:T,middleNormed:A,up:M,active:E,down:b,output:_}}shared(t,e){let{heads:o,headDim:n}=this.sizes,r=o/e;if(r===1)return t;let a=new Float32Array(
 t.length);for(let i=0;i<t.length;i+=r*n)for(let h=0;h<n;h+=1){let c=0;for(let d=i+h;d<i+r*n;d+=n)c+=t[d];for(let d=i+h;d<i+r*n;d+=n)a[d]=c/r}return a}attend(t,e,o){
-let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of St(o)){let u=1/Math.sqrt(d.length*r),[m,p]=[d[0]*r,d.length*r],w=new Float32Array(i*
-i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,A=g*a+m;for(let M=A,E=k*a+m;M<A+p;M+=1,E+=1)T+=t[M]*e[E];w[g*i+k]=T*u}let f=o.merged?null:o.heads[d[0]].pattern,
+let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of St(o)){let u=1/Math.sqrt(d.length*r),[p,m]=[d[0]*r,d.length*r],w=new Float32Array(i*
+i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,A=g*a+p;for(let M=A,E=k*a+p;M<A+m;M+=1,E+=1)T+=t[M]*e[E];w[g*i+k]=T*u}let f=o.merged?null:o.heads[d[0]].pattern,
 y=f?ho(f,i):w.slice();if(!f)for(let g=0;g<i;g+=1)ge(y,g*i,g+1);for(let g of d)h[g]=w,c[g]=y}return{scores:h,weights:c}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
-r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let c=0;c<o;c+=1)for(let d=0;d<a;d+=1){h.fill(0);for(let u=0;u<=d;u+=1){let m=t[c][d*a+
-u];if(m!==0)for(let p=0,w=u*r+c*n;p<n;p+=1,w+=1)h[p]+=m*e[w]}i.set(h,d*r+c*n)}return i}};function ho(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=io(
+r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let c=0;c<o;c+=1)for(let d=0;d<a;d+=1){h.fill(0);for(let u=0;u<=d;u+=1){let p=t[c][d*a+
+u];if(p!==0)for(let m=0,w=u*r+c*n;m<n;m+=1,w+=1)h[m]+=p*e[w]}i.set(h,d*r+c*n)}return i}};function ho(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=io(
 s,o);n===null?e.fill(1/(o+1),o*t,o*t+o+1):e[o*t+n]=1}return e}function Ut({ids:s,probabilities:t}){let e=t.length/s.length,o=0;for(let n=0;n+1<s.length;n+=1)o-=
 Math.log(t[n*e+s[n+1]]);return s.length>1?o/(s.length-1):0}function ns({ids:s,probabilities:t}){let e=t.length/s.length;return s.map((o,n)=>{let r=0;for(let a=1;a<
 e;a+=1)t[n*e+a]>t[n*e+r]&&(r=a);return r})}var Lt=(s,t,e)=>s.subarray(t*e,(t+1)*e);function rs(s,t,e){let{mean:o,scale:n}=Tt(s,0,s.length);return r=>`(x − mean) / deviation · weight + bias = (${$(s[r])}\
  − ${$(o)}) / ${$(1/n)} · ${$(t[r])} + ${$(e[r])}`}function lo({model:s,layer:t,sizes:e},o){let{width:n,heads:r,headDim:a}=e,i=s.of(t,"attention.o_proj.weigh\
-t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let m=0;for(let p=c*a;p<(c+1)*a;p+=1)m+=i[u*r*a+p]*o[p];return m}))}function as(s){
-let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=x=>t.of(e,x),u=(x,C=r)=>Lt(x,o,C),[m,p,w]=[u(c.input),
+t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let p=0;for(let m=c*a;m<(c+1)*a;m+=1)p+=i[u*r*a+m]*o[m];return p}))}function as(s){
+let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=x=>t.of(e,x),u=(x,C=r)=>Lt(x,o,C),[p,m,w]=[u(c.input),
 u(c.middle),u(c.active,h)],[f,y]=[u(c.attention),u(c.concatenated,a*i)],g=`${r} = d_model`,k=u(s.after.embedding),T=e?"embedding + what earlier layers added = ":
-"",M=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"x",shape:g,values:m,formula:x=>e?`${T}${$(k[x])} + ${$(m[x]-k[x])}`:`row\
- ${s.before.ids[o]} of the embedding table, column ${x}`},{name:"the same, normalized",symbol:"x̂",shape:g,values:u(c.normed),formula:rs(m,d("attention_norm.we\
+"",M=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"x",shape:g,values:p,formula:x=>e?`${T}${$(k[x])} + ${$(p[x]-k[x])}`:`row\
+ ${s.before.ids[o]} of the embedding table, column ${x}`},{name:"the same, normalized",symbol:"x̂",shape:g,values:u(c.normed),formula:rs(p,d("attention_norm.we\
 ight"),d("attention_norm.bias"))}],E=lo(s,y),b=E.flatMap(x=>[...x]).reduce((x,C)=>Math.max(x,Math.abs(C)),0),_=E.map((x,C)=>({name:`what L${e}H${C} adds`,symbol:`\
 L${e}H${C} adds`,shape:g,values:x,largest:b,formula:K=>{let v=d("attention.o_proj.weight").subarray(K*a*i,(K+1)*a*i),I=P=>P.subarray(C*i,(C+1)*i);return`row ${K}\
- of W_O, columns ${C*i} to ${(C+1)*i-1}, times the output of L${e}H${C} = `+mt(At(I(v),0,I(y),i))}})),L=[{name:"outputs of all heads, side by side",symbol:"conc\
+ of W_O, columns ${C*i} to ${(C+1)*i-1}, times the output of L${e}H${C} = `+pt(At(I(v),0,I(y),i))}})),L=[{name:"outputs of all heads, side by side",symbol:"conc\
 atenation",shape:`${a*i} = ${a} heads × d_k`,values:y,breaks:Array.from({length:a-1},(x,C)=>(C+1)*i),formula:x=>{let C=Math.floor(x/i),K=u(c.outputs,a*i)[x];return`\
 number ${x%i} of L${e}H${C}'s output, times its strength: ${$(K)} · ${$(n[e].heads[C].scale)}`}}],z=[{name:"mixed by W_O: the sum of what the heads add, and a \
 bias",symbol:"attention",shape:g,values:f,formula:x=>{let C=E.map((K,v)=>`${$(K[x])} from L${e}H${v}`).join(" + ");return`row ${x} of W_O times the concatenatio\
-n + bias = ${C} + ${$(d("attention.o_proj.bias")[x])}`}},{name:"added to the vector that entered",symbol:"residual",shape:g,values:p,formula:x=>`x + attention =\
- ${$(m[x])} + ${$(f[x])}`}],G=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:x=>`GELU(row ${x} of W_up times the normalized residual + b\
+n + bias = ${C} + ${$(d("attention.o_proj.bias")[x])}`}},{name:"added to the vector that entered",symbol:"residual",shape:g,values:m,formula:x=>`x + attention =\
+ ${$(p[x])} + ${$(f[x])}`}],G=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:x=>`GELU(row ${x} of W_up times the normalized residual + b\
 ias) = GELU(${$(u(c.up,h)[x])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:g,values:u(c.output),formula:x=>`residual + W_down · hidden + bias = ${$(
-p[x])} + ${$(u(c.down)[x])}`}];return{before:M,concatenated:L,shares:_,after:z,alone:G}}function is(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
-headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],m=s.tokens.length,p=v=>e.of(o,`attention.${v}`),w=(v,I=n)=>{let P=I*i*h+t*h;return v.subarray(P,P+h)},
-f=Lt(u.normed,n,a),y=`${h} = d_k`,g=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(v,I)=>P=>{let It=t*h+P,Js=p(`${v}_proj.bias`)[It],Xs=mt(At(p(`${v}_\
+m[x])} + ${$(u(c.down)[x])}`}];return{before:M,concatenated:L,shares:_,after:z,alone:G}}function is(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
+headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],p=s.tokens.length,m=v=>e.of(o,`attention.${v}`),w=(v,I=n)=>{let P=I*i*h+t*h;return v.subarray(P,P+h)},
+f=Lt(u.normed,n,a),y=`${h} = d_k`,g=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(v,I)=>P=>{let It=t*h+P,Js=m(`${v}_proj.bias`)[It],Xs=pt(At(m(`${v}_\
 proj.weight`),It,f,a),Js),Zs=I&&P<c?`, then rotated by the position ${n} together with number ${(P+c/2)%c}`:"";return`W_${v.toUpperCase()}[${P}] · x̂ + bias = ${Xs}${Zs}${v===
-"q"?"":g}`},T=v=>v.subarray(n*m,n*m+n+1),[A,M]=[T(u.scores[t]),T(u.weights[t])],E=St(d).find(v=>v.includes(t))??[t],b=E.length*h,_=(v,I)=>{let P=I*i*h+E[0]*h;return v.
+"q"?"":g}`},T=v=>v.subarray(n*p,n*p+n+1),[A,M]=[T(u.scores[t]),T(u.weights[t])],E=St(d).find(v=>v.includes(t))??[t],b=E.length*h,_=(v,I)=>{let P=I*i*h+E[0]*h;return v.
 subarray(P,P+b)},L=v=>`“${s.word(v)}”`,z=A.reduce((v,I)=>Math.max(v,I),-1/0),G=A.reduce((v,I)=>v+Math.exp(I-z),0),x=d.merged?null:d.heads[t].pattern,{scale:C}=d.
 heads[t],K=C===1?"":`; times its strength ${$(C)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(u.q),formula:k("q",!0)},{name:"key k",
 symbol:"k",shape:y,values:w(u.k),formula:k("k",!0)},{name:"value v",symbol:"v",shape:y,values:w(u.v),formula:k("v",!1)},{name:"scores q · k / √d",symbol:"sco\
-re",shape:`${n+1} words so far`,values:A,label:L,formula:v=>`q · k / √${b} = (${mt(At(_(u.k,v),0,_(u.q,n),b))}) / ${$(Math.sqrt(b))}`},{name:"weights: softma\
+re",shape:`${n+1} words so far`,values:A,label:L,formula:v=>`q · k / √${b} = (${pt(At(_(u.k,v),0,_(u.q,n),b))}) / ${$(Math.sqrt(b))}`},{name:"weights: softma\
 x of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:M,label:L,positive:!0,formula:v=>x?`set by hand: ${x}`:`e^(score − largest) / sum = e^(${$(A[v])}\
  − ${$(z)}) / ${$(G)} = ${$(Math.exp(A[v]-z))} / ${$(G)}`},{name:"output: Σ weight · value",symbol:"output",shape:y,values:w(u.outputs),formula:v=>{let I=Array.
-from(M,(P,It)=>[P,w(u.v,It)[v]]);return`Σ weight · v[${v}] = ${mt(I)}${K}`}}]}function hs(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.sizes,
-i=Lt(o.layers[a-1].output,e,n),h=Lt(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(f=>Lt(f,e,r)),u=c.reduce((f,y)=>Math.max(f,y),-1/0),m=c.reduce((f,y)=>f+Math.
-exp(y-u),0),p=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:rs(
-i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:c,label:p,formula:f=>`embed\
-ding of ${p(f)} · y = ${mt(At(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,label:p,positive:!0,formula:f=>`\
-e^(score − largest) / sum = ${$(Math.exp(c[f]-u))} / ${$(m)}`}]}var ls=20,co=28,uo=26,Bt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=ls,this.type=1,this.caption=l("span",{}),this.
+from(M,(P,It)=>[P,w(u.v,It)[v]]);return`Σ weight · v[${v}] = ${pt(I)}${K}`}}]}function hs(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.sizes,
+i=Lt(o.layers[a-1].output,e,n),h=Lt(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(f=>Lt(f,e,r)),u=c.reduce((f,y)=>Math.max(f,y),-1/0),p=c.reduce((f,y)=>f+Math.
+exp(y-u),0),m=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:rs(
+i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:c,label:m,formula:f=>`embed\
+ding of ${m(f)} · y = ${pt(At(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,label:m,positive:!0,formula:f=>`\
+e^(score − largest) / sum = ${$(Math.exp(c[f]-u))} / ${$(p)}`}]}var ls=20,co=28,uo=26,Bt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=ls,this.type=1,this.caption=l("span",{}),this.
 shape=l("small",{class:"shape"}),this.canvas=l("canvas",{class:"cells",tabindex:"0",role:"slider","aria-valuemin":0}),this.room=l("div",{class:"striproom"},this.
 canvas),this.box=l("div",{class:"vector"},l("div",{class:"vectortop"},this.caption,this.shape),this.room),this.canvas.addEventListener("pointermove",e=>this.point(
 e)),this.canvas.addEventListener("pointerdown",e=>this.point(e)),this.canvas.addEventListener("focus",()=>this.move(this.cursor)),this.canvas.addEventListener("\
@@ -142,7 +142,7 @@ this.canvas.setAttribute("aria-label",`${t.name}, ${t.shape}`),this.canvas.setAt
 vector:t,cursor:e}=this;t&&(this.canvas.setAttribute("aria-valuenow",String(e)),this.canvas.setAttribute("aria-valuetext",`${be(t,e)}: ${ot(t.values[e])}`))}draw(t,e=this.
 type){let{vector:o}=this;if(!o||t<1)return;this.type=e;let n=o.values.length;this.width=Math.min(t,e*uo*n),this.height=e*(matchMedia("(pointer: coarse)").matches?
 co:ls);let{height:r}=this,a=B(this.canvas,this.width,r),i=this.width/n,h=Math.max(1e-9,o.largest??Math.max(...Array.from(o.values,Math.abs)));for(let c=0;c<n;c+=
-1){let d=o.values[c];a.fillStyle=o.positive?me(pe(),Math.sqrt(Math.max(0,d))):me(Xe(),.5+d/h/2),a.fillRect(c*i,0,i-(i>5?1:0),r)}a.fillStyle=D("--ink");for(let c of o.
+1){let d=o.values[c];a.fillStyle=o.positive?pe(me(),Math.sqrt(Math.max(0,d))):pe(Xe(),.5+d/h/2),a.fillRect(c*i,0,i-(i>5?1:0),r)}a.fillStyle=D("--ink");for(let c of o.
 breaks??[])a.fillRect(c*i-1,0,1.5,r);(document.activeElement===this.canvas||this.marked)&&this.outline()}marked=!1;outline(){let t=U(this.canvas),e=this.width/(this.
 vector?.values.length??1);t.strokeStyle=D("--mark"),t.lineWidth=2,t.strokeRect(this.cursor*e+1,1,Math.max(2,e-2),this.height-2)}point(t){if(!this.vector)return;
 let[e]=et(t,this.canvas);this.move(Math.floor(e/this.width*this.vector.values.length))}onKey(t){let e=this.vector?.values.length??1,[o,n]=[this.cursor-1,this.cursor+
@@ -157,23 +157,23 @@ ach it with Tab and the arrow keys: its value and its formula are shown here."}i
 width)}update(){let{session:t}=this,{layer:e,token:o,sizes:n}=t;this.title.textContent=`The computation for “${t.word(o)}”`,[...this.layers.children].forEach(
 (d,u)=>d.setAttribute("aria-pressed",String(u===e)));let r=as(t),a=Array.from({length:n.heads},(d,u)=>is(t,u)),i=[r.before,...a,r.concatenated,r.shares,r.after,
 r.alone];i.push(hs(t));let{merged:h}=t.settings[e],c=`${e} ${h}`;this.built!==c&&(this.build(i,h),this.built=c),i.flat().forEach((d,u)=>this.strips[u].show(d)),
-this.sizesNote.textContent=po(t),this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e){let{layer:o,sizes:n}=this.
+this.sizesNote.textContent=mo(t),this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e){let{layer:o,sizes:n}=this.
 session,{width:r,heads:a,headDim:i,words:h}=n;this.strips=[],this.marked=null,this.clearReadout();let c=t.map(M=>M.map(()=>{let E=new Bt((...b)=>this.inspect(...b));
-return this.strips.push(E),E.box})),d=c.splice(1,a),[u,m,p,w,f,y]=c,g=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
+return this.strips.push(E),E.box})),d=c.splice(1,a),[u,p,m,w,f,y]=c,g=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
  more layer${k>1?"s do":" does"} the same with this vector. Then: the `,A=[Ct("The vector of the word ","embedding",`A word is a vector of ${r} numbers, one cel\
 l each. Normalized, all words have the same scale: this is what the heads read.`,...u),Ct(e?"One head: the same scores for all four parts ":"Each head compares,\
  weighs and mixes ","query, key, value","The query of this word is multiplied with the key of every word so far: the scores. Softmax turns scores into weights t\
 hat add up to 1. The output is the sum of the values of these words, each times its weight.",l("div",{class:"headcards"},...g)),Ct("All heads together ","W_O",`\
 The ${a} outputs are put side by side. The matrix W_O has ${r} rows and ${a*i} columns, ${i} for each head: a head's output times its columns is what this head \
-adds to the word. A head that is off adds nothing.`,...m,l("div",{class:"headcards shares"},...p),...w),Ct("This word alone ","hidden layer","Two more matrices \
+adds to the word. A head that is off adds nothing.`,...p,l("div",{class:"headcards shares"},...m),...w),Ct("This word alone ","hidden layer","Two more matrices \
 work on this vector without looking at other words.",...f),Ct(`${k?T:"The "}next word `,"next word",`The last vector is multiplied with the embedding of each of\
  the ${h} words: the score of this word. Softmax turns scores into probabilities.`,...y)];this.body.replaceChildren(this.sizesNote,l("ol",{class:"computing"},...A))}draw(){
 let t=this.strips.map(({room:o})=>o.clientWidth),e=X();this.strips.forEach((o,n)=>o.draw(t[n],e))}get inspected(){let t=this.marked;return t?.vector?ot(t.vector.
-values[t.cursor]):""}},Ct=(s,t,e,...o)=>l("li",{},l("h3",{},s,S(t)),l("p",{class:"dim explained"},e),...o);function po({tokens:s,sizes:t}){let{width:e,heads:o,headDim:n}=t,
-r=s.length;return`${r} words × d_model ${e} → ${o} heads × d_k ${n} → concatenation ${r} × ${o*n} → W_O (${e} × ${o*n}) → ${r} × ${e}`}var mo=2e3;function cs(s){if(location.protocol==="about:")return null;let t=l("button",{type:"button",id:"copylink"},"Copy link"),e=l("input",{type:"text",readonly:!0,
+values[t.cursor]):""}},Ct=(s,t,e,...o)=>l("li",{},l("h3",{},s,S(t)),l("p",{class:"dim explained"},e),...o);function mo({tokens:s,sizes:t}){let{width:e,heads:o,headDim:n}=t,
+r=s.length;return`${r} words × d_model ${e} → ${o} heads × d_k ${n} → concatenation ${r} × ${o*n} → W_O (${e} × ${o*n}) → ${r} × ${e}`}var po=2e3;function cs(s){if(location.protocol==="about:")return null;let t=l("button",{type:"button",id:"copylink"},"Copy link"),e=l("input",{type:"text",readonly:!0,
 hidden:!0,"aria-label":"link to this state"});e.addEventListener("focus",()=>e.select()),e.addEventListener("blur",()=>e.hidden=!0);let o=0;return t.addEventListener(
 "click",async()=>{if(s(),!await fo(location.href)){e.value=location.href,e.hidden=!1,e.focus(),V("Copy the link from the field.");return}t.textContent="Copied",
-V("Link copied."),clearTimeout(o),o=window.setTimeout(()=>t.textContent="Copy link",mo)}),l("span",{class:"copylink"},e,t)}async function fo(s){try{return await navigator.
+V("Link copied."),clearTimeout(o),o=window.setTimeout(()=>t.textContent="Copy link",po)}),l("span",{class:"copylink"},e,t)}async function fo(s){try{return await navigator.
 clipboard.writeText(s),!0}catch{return!1}}Qe({"the language":"The model knows a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it. <now> or <p\
 ast> states the tense; <sea>, <farm> or <town> the place. A list of words that repeats is also a text that the model can continue.","next word":"The model gives\
  every word of its vocabulary a probability to come next. All probabilities add up to 1; the bars show the largest. The model computes a score for each word, it\
@@ -198,11 +198,11 @@ ion into one vector of length d_model: each of its numbers is a weighted sum ove
 al connection), so the next layer gets both. Point at a cell of “mixed by W_O” to see how much each head contributes.","hidden layer":"After the heads, each\
  vector is processed without looking at other words (the MLP). A matrix makes a longer vector, GELU sets most of its negative numbers to nearly 0, and a second \
 matrix makes a vector of length d_model. This is added, too."});function ds(s,t,e,o){let n=new Int32Array(o+1);for(let r=0;r<=o;r+=1)n[r]=Math.min(e,Math.floor(s+r/o*t+1e-9));return n}function ft({coded:s,keys:t,queries:e},o,n,r){
-let a=Ze(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=ds(o.x,o.w,t,n),d=ds(o.y,o.h,e,r),u=new Uint8Array(n),m=-1;for(let p=0;p<r;p+=1){let[w,f]=[d[p],
-Math.max(d[p]+1,d[p+1])],y=w===m&&f===w+1,g=p*n;if(y){h.copyWithin(g,g-n,g);continue}u.fill(0);for(let k=w;k<f&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
-min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}m=f===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[u[k]]}return i}function us(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function Z(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
-focus()}var wo=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[go,ps,ms]=["<pad>","<s>","<unk>"],qt=s=>s!==go&&s!==ps&&s!==ms,yo=s=>s.slice(0,1).toUpperCase()+s.slice(
-1).toLowerCase(),Kt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(ps)??0,this.unknown=this.ids.get(ms)??0}idOf(t){
+let a=Ze(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=ds(o.x,o.w,t,n),d=ds(o.y,o.h,e,r),u=new Uint8Array(n),p=-1;for(let m=0;m<r;m+=1){let[w,f]=[d[m],
+Math.max(d[m]+1,d[m+1])],y=w===p&&f===w+1,g=m*n;if(y){h.copyWithin(g,g-n,g);continue}u.fill(0);for(let k=w;k<f&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
+min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}p=f===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[u[k]]}return i}function us(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function Z(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+focus()}var wo=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[go,ms,ps]=["<pad>","<s>","<unk>"],qt=s=>s!==go&&s!==ms&&s!==ps,yo=s=>s.slice(0,1).toUpperCase()+s.slice(
+1).toLowerCase(),Kt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(ms)??0,this.unknown=this.ids.get(ps)??0}idOf(t){
 return this.ids.get(t)??this.ids.get(t.toLowerCase())??this.ids.get(yo(t))}read(t){let o=(t.match(wo)??[]).map(n=>{let r=this.idOf(n);return{id:r??this.unknown,
 typed:n,known:r!==void 0}});return[{id:this.begin,typed:"",known:!0},...o]}completions(t,e){let o=t.toLowerCase(),n=this.words.filter(i=>i.toLowerCase().startsWith(
 o)&&i.toLowerCase()!==o),[r,a]=[!0,!1].map(i=>n.filter(h=>h.startsWith(t)===i));return[...r,...a].filter(qt).slice(0,e)}similar(t,e){let o=i=>{let h=`^${i.toLowerCase()}\
@@ -232,24 +232,24 @@ o.push(l("p",{class:"note"},`${dt(n,"more unknown word")}.`)),t.dropped){let r=`
 "word")} are not read.`;o.push(l("p",{class:"note"},r))}this.notes.replaceChildren(...o)}drawChips(){let{session:t}=this,{words:e}=t.data,[o,n]=[t.guesses("befo\
 re"),t.guesses("after")],r=t.row("after");for(;this.shown.length>t.tokens.length;)this.shown.pop()?.remove();t.tokens.forEach(({typed:a,known:i,id:h},c)=>{let d=this.
 shown[c];if(!d){let y=[l("span",{class:"word"}),l("small",{})];d=l("button",{type:"button",class:"wordchip","data-i":c},...y),this.shown.push(d),this.chips.append(
-d)}let u=o[c]!==n[c],[m,p]=[...d.children];m.textContent=i?e[h]:rt(ws(a),24),p.textContent=e[n[c]],p.classList.toggle("switched",u),d.classList.toggle("unknown",
+d)}let u=o[c]!==n[c],[p,m]=[...d.children];p.textContent=i?e[h]:rt(ws(a),24),m.textContent=e[n[c]],m.classList.toggle("switched",u),d.classList.toggle("unknown",
 !i),d.classList.toggle("from",c===t.token),d.tabIndex=c===t.token?0:-1,d.setAttribute("aria-pressed",String(c===t.token));let w=c<r.length?Math.round(72*r[c]**H.
 weight_exponent):0;d.style.backgroundColor=w>2?`color-mix(in srgb, var(--shade) ${w}%, var(--soft))`:"";let f=u?`next word before: ${e[o[c]]}, now: `:"next word\
-: ";d.setAttribute("aria-label",`${m.textContent}, ${f}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function gs(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
+: ";d.setAttribute("aria-label",`${p.textContent}, ${f}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function gs(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
 for(let u=0;u<i.length;u+=1)i[u]/=Math.max(1,a-1);let h=t.layers[r-1].output,c=ke(h,s.weights["norm.weight"],it(i,s.weights["words.weight"],n)),d=[];for(let u=r-
-1;u>=0;u-=1){let{gradient:m,dInput:p}=xo(s,u,t.layers[u],e[u],c);d.unshift(m),c=p}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
+1;u>=0;u-=1){let{gradient:p,dInput:m}=xo(s,u,t.layers[u],e[u],c);d.unshift(p),c=m}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
 for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)for(let c=0;c<e;c+=1)n[r*e+c]+=h*t[i*e+c]}return n}function Qt(s,t,e){let o=t.length/
 e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let c=0;c<e;c+=1)r[i*e+c]+=h*t[a*e+c]}return r}function ke(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{mean:a,scale:i}=Tt(s,r,o),[h,c]=[0,0];for(let d=0;d<o;d+=1){let u=e[r+d]*t[d];h+=u/
 o,c+=u*(s[r+d]-a)*i/o}for(let d=0;d<o;d+=1){let u=(s[r+d]-a)*i;n[r+d]=i*(e[r+d]*t[d]-h-u*c)}}return n}function xo(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
-sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((_,L)=>b.reduce((z,G)=>z+G[L],0)),m=it(n,c("down.weight"),a).map((b,_)=>b*os(e.up[_])),p=it(m,c("up.weight"),r),w=d(n,ke(
-e.middle,c("hidden_norm.weight"),p)),f=Qt(w,e.concatenated,i*h),y=it(w,c("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=vo(s,e,o,y),A={q:pt(g,s.sizes,-1),k:pt(
+sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((_,L)=>b.reduce((z,G)=>z+G[L],0)),p=it(n,c("down.weight"),a).map((b,_)=>b*os(e.up[_])),m=it(p,c("up.weight"),r),w=d(n,ke(
+e.middle,c("hidden_norm.weight"),m)),f=Qt(w,e.concatenated,i*h),y=it(w,c("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=vo(s,e,o,y),A={q:mt(g,s.sizes,-1),k:mt(
 k,s.sizes,-1),v:T},M={q:Qt(A.q,e.normed,r),k:Qt(A.k,e.normed,r),v:Qt(A.v,e.normed,r),o:f},E=d(it(A.q,c("attention.q_proj.weight"),r),it(A.k,c("attention.k_proj.\
 weight"),r),it(A.v,c("attention.v_proj.weight"),r));return{gradient:M,dInput:d(w,ke(e.input,c("attention_norm.weight"),E))}}function vo(s,t,e,o){let{heads:n,headDim:r}=s.
-sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,m,p]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let f of St(
+sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,p,m]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let f of St(
 e)){let y=1/Math.sqrt(f.length*r),[g,k]=[f[0]*r,f.length*r],T=t.weights[f[0]],A=e.merged||e.heads[f[0]].pattern===null;for(let M=0;M<d;M+=1){let E=0;for(let b=0;b<=
-M;b+=1){let _=T[M*d+b],L=0;for(let z=g;z<g+k;z+=1){let G=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=G*h[b*c+z],p[b*c+z]+=_*G}w[b]=L,E+=_*L}if(A)for(let b=0;b<=M;b+=
-1){let _=T[M*d+b]*(w[b]-E)*y;for(let L=g;L<g+k;L+=1)u[M*c+L]+=_*i[b*c+L],m[b*c+L]+=_*a[M*c+L]}}}return{dq:u,dk:s.shared(m,e.kvHeads),dv:s.shared(p,e.kvHeads)}}var Yt=new Map;function ys(s){let e=["before","after"].filter(o=>Yt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Yt.get("before"),a=o==="before"?N(s.
+M;b+=1){let _=T[M*d+b],L=0;for(let z=g;z<g+k;z+=1){let G=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=G*h[b*c+z],m[b*c+z]+=_*G}w[b]=L,E+=_*L}if(A)for(let b=0;b<=M;b+=
+1){let _=T[M*d+b]*(w[b]-E)*y;for(let L=g;L<g+k;L+=1)u[M*c+L]+=_*i[b*c+L],p[b*c+L]+=_*a[M*c+L]}}}return{dq:u,dk:s.shared(p,e.kvHeads),dv:s.shared(m,e.kvHeads)}}var Yt=new Map;function ys(s){let e=["before","after"].filter(o=>Yt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Yt.get("before"),a=o==="before"?N(s.
 sizes):s.settings;Yt.set(o,r?.run===n?r:{run:n,layers:gs(s.model,n,a)})}return e.length>0}function Nt(s,t,e){let o=Yt.get(e);if(o?.run!==s.run(e))return null;let{
 heads:n,headDim:r,width:a}=s.sizes,{q:i}=o.layers[t],h=r*a;return Array.from({length:n},(c,d)=>Math.hypot(...i.subarray(d*h,(d+1)*h)))}function F(s,{layers:t,heads:e}){let o=/^L(\d+)H(\d+)$/.exec(s);if(!o)return null;let[n,r]=[Number(o[1]),Number(o[2])];return n<t&&r<e?[n,r]:null}var q=(s,t)=>`\
 L${s}H${t}`,xe=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0),wt=s=>s.map(t=>({...t,heads:t.heads.map(e=>({...e}))}));function ve(s){let t={scale:[],pattern:[],
@@ -351,17 +351,17 @@ e} heads decide which earlier words each word takes information from. Switch a h
 l("b",{class:"passed"},`✓ Step ${e} done. `):"",r=e<o.length?l("span",{},l("b",{},`Step ${e+1} of ${o.length}: `),o[e].text(this.session)):l("span",{},l("b",{},
 "The lesson is done.")),i=l("button",{type:"button","aria-label":"Show the lesson",onclick:()=>{this.panel.scrollIntoView({block:"nearest"}),this.panel.focus({preventScroll:!0})}},
 "Lesson");Z(this.bar,l("p",{},n,r),i)}removalTable(){let{session:t}=this,e=this.withoutEach(),o=e.map(a=>a.map(i=>i&&t.lossGrowth(i))),n=Math.min(...o.flat().map(
-a=>a??1/0)),r=e.map((a,i)=>l("tr",{},...a.flatMap((h,c)=>{let d=o[i][c],u=h?d===null?"…":kt(d,1):"off",m=d!==null&&d===n?l("b",{},u):u;return[l("th",{scope:"r\
-ow"},q(i,c)),l("td",{},m)]})));return l("div",{class:"beside"},l("p",{class:"dim"},"How much higher the mean loss is with one more head off (bold: least):"),l("\
+a=>a??1/0)),r=e.map((a,i)=>l("tr",{},...a.flatMap((h,c)=>{let d=o[i][c],u=h?d===null?"…":kt(d,1):"off",p=d!==null&&d===n?l("b",{},u):u;return[l("th",{scope:"r\
+ow"},q(i,c)),l("td",{},p)]})));return l("div",{class:"beside"},l("p",{class:"dim"},"How much higher the mean loss is with one more head off (bold: least):"),l("\
 table",{class:"gradients removals"},l("tbody",{},...r)))}gradients(){let{session:t}=this,{layer:e,sizes:o,token:n}=t,r=t.settings[e].merged,[a,i]=[Nt(t,e,"befor\
-e"),Nt(t,e,"after")],h=Array.from({length:o.heads},(m,p)=>{let w=t.row("before",q(e,p)),f=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),y=`${t.word(f)} ${R(w[f])}`,
-g=r?l("td",{},Rs(i?.[p])):null;return l("tr",{},l("th",{scope:"row"},q(e,p)),l("td",{},y),l("td",{},Rs(a?.[p])),g)}),c=l("tr",{},l("th",{scope:"col"},"head"),l(
+e"),Nt(t,e,"after")],h=Array.from({length:o.heads},(p,m)=>{let w=t.row("before",q(e,m)),f=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),y=`${t.word(f)} ${R(w[f])}`,
+g=r?l("td",{},Rs(i?.[m])):null;return l("tr",{},l("th",{scope:"row"},q(e,m)),l("td",{},y),l("td",{},Rs(a?.[m])),g)}),c=l("tr",{},l("th",{scope:"col"},"head"),l(
 "th",{scope:"col"},"looks most at"),l("th",{scope:"col"},"gradient of W_Q ",S("gradient")),r?l("th",{scope:"col"},"its part of W_Q, merged"):null),d=r?`After “${t.
-word(n)}”, the outputs of layer ${e} differ by ${nt(t.difference(e),3)} from those of separate heads.`:`Layer ${e} has separate heads.`,u=r?t.tokens.map((m,p)=>{
-let w=`${t.word(p)} ${(100*t.difference(e,p)).toFixed(1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.choose(p)},w)}):[];return l("div",
+word(n)}”, the outputs of layer ${e} differ by ${nt(t.difference(e),3)} from those of separate heads.`:`Layer ${e} has separate heads.`,u=r?t.tokens.map((p,m)=>{
+let w=`${t.word(m)} ${(100*t.difference(e,m)).toFixed(1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.choose(m)},w)}):[];return l("div",
 {class:"beside"},l("p",{class:"apart"},d),r?l("p",{class:"dim"},"Difference after each word, in percent:"):null,r?l("div",{class:"suggestions"},...u):null,l("ta\
-ble",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function To({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,m,p]=[0,0,0,0];for(let w=i,f=c*e;w<h;w+=1,f+=1){let y=s[w];d+=y*t[f],u+=y*t[f+
-e],m+=y*t[f+2*e],p+=y*t[f+3*e]}a[c]=d,a[c+1]=u,a[c+2]=m,a[c+3]=p}for(;c<r;c+=1){let d=0;for(let u=i,m=c*e;u<h;u+=1,m+=1)d+=s[u]*t[m];a[c]=d}}function Is(s,t,e){
+ble",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function To({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,p,m]=[0,0,0,0];for(let w=i,f=c*e;w<h;w+=1,f+=1){let y=s[w];d+=y*t[f],u+=y*t[f+
+e],p+=y*t[f+2*e],m+=y*t[f+3*e]}a[c]=d,a[c+1]=u,a[c+2]=p,a[c+3]=m}for(;c<r;c+=1){let d=0;for(let u=i,p=c*e;u<h;u+=1,p+=1)d+=s[u]*t[p];a[c]=d}}function Is(s,t,e){
 let{bias:o,softcap:n,sink:r}=s,[a,i,h]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),To(s,t,a,i,e);let c=r===void 0?-1/0:r;for(let u=a;u<i;u+=1)n!==void 0&&
 (e[u]=n*Math.tanh(e[u]/n)),o&&(e[u]+=o[u+h]),e[u]>c&&(c=e[u]);let d=r===void 0?0:Math.exp(r-c);for(let u=a;u<i;u+=1)e[u]=Math.exp(e[u]-c),d+=e[u];for(let u=a;u<
 i;u+=1)e[u]/=d;return e}var Ao=40,Eo=()=>new Promise(s=>setTimeout(s)),Ne=s=>255*Math.sqrt(s)+.5,vt=class s{constructor(t,e,o){this.name=t,this.queries=o.queries,this.keys=o.keys,this.
@@ -424,11 +424,11 @@ this.draw(),a=t instanceof Rt?t.picture(this.window,o,n,r):null,i=t.coded??a?.co
 painted?.key!==h||this.painted.from!==i){let c=a??{coded:i,keys:t.keys,queries:t.queries},d=a?js(a,this.window):this.window;this.painted={key:h,from:i,image:ft(
 c,d,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:r,labels:a,type:i}=this,[h,c]=[n/o.w,r/o.h];t.strokeStyle=D("--line"),t.strokeRect(
 a-.5,a-.5,n+1,r+1),t.font=`600 ${12*i}px ${Ht}`,t.fillStyle=D("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText(n<180*i?"key":"key: the token loo\
-ked at",a+n/2,8*i),fe(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(p,w,f)=>(t.fillStyle=D(f?"--ink":w?"--faint":"--dim"),
-t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,p,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let p=Math.ceil(o.y/u-1e-9)*u;p<Math.min(e.queries,o.y+o.h);p+=u){
-let w=a+(p+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[p],e.rows.special[p],p===this.mark.row),a-6,w)}t.textAlign="left";let m=Math.max(1,Math.ceil(i*Ws/
-h));for(let p=Math.ceil(o.x/m-1e-9)*m;p<Math.min(e.keys,o.x+o.w);p+=m){let w=a+(p+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(e.columns.shown[p],e.columns.special[p],
-p===this.mark.column);fe(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,[h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),
+ked at",a+n/2,8*i),fe(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(m,w,f)=>(t.fillStyle=D(f?"--ink":w?"--faint":"--dim"),
+t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,m,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let m=Math.ceil(o.y/u-1e-9)*u;m<Math.min(e.queries,o.y+o.h);m+=u){
+let w=a+(m+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[m],e.rows.special[m],m===this.mark.row),a-6,w)}t.textAlign="left";let p=Math.max(1,Math.ceil(i*Ws/
+h));for(let m=Math.ceil(o.x/p-1e-9)*p;m<Math.min(e.keys,o.x+o.w);m+=p){let w=a+(m+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(e.columns.shown[m],e.columns.special[m],
+m===this.mark.column);fe(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,[h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),
 t.rect(r,r,o,n),t.clip(),t.strokeStyle=D("--mark"),t.lineWidth=1.5,a!==null&&t.strokeRect(r-2,r+(a-e.y)*c,o+4,Math.max(2,c)),i!==null&&t.strokeRect(r+(i-e.x)*h,
 r-2,Math.max(2,h),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=l("canvas",{width:this.canvas.width,height:this.canvas.height}),o=U(e);o.fillStyle=
 D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&We(n,`${t.name}.png`))}};function Po(s,t,e){let o=rt(t,18);for(;o.length>
@@ -499,15 +499,15 @@ return h.style.setProperty("--heads",String(a.length)),l("div",{class:"switchlay
 null),this.kinds=Ko(t.flat()),this.at=[0,0]}cell({name:t,shown:e,kind:o,label:n},r,a){let i=l("span",{class:"dot"});o&&(i.style.backgroundColor=ue(o));let h=l("\
 canvas",{class:"thumb","aria-hidden":"true",hidden:!0}),c=l("button",{type:"button",class:"headname","data-head":t,onclick:()=>this.handlers.select(r,a)},h,l("b",
 {},i,e??t),o?l("small",{},n??o):null),d=l("input",{type:"checkbox","aria-label":`${t} on`,"data-switch":t});d.addEventListener("change",()=>this.handlers.scale(
-r,a,d.checked?1:0,!1));let u=l("input",{type:"range",min:0,max:1,step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{m.textContent=R(Number(u.value)),
-this.handlers.scale(r,a,Number(u.value),!0)},onchange:()=>this.handlers.settle?.()}),m=l("span",{class:"strength"});return{box:l("div",{class:"switch"},c,l("div",
-{class:"dial"},d,u,m)),thumb:h,choose:c,on:d,slider:u,value:m}}bar(t,e){let o=this.title(t),n=l("input",{type:"checkbox","data-merge":t,"aria-label":`one head i\
+r,a,d.checked?1:0,!1));let u=l("input",{type:"range",min:0,max:1,step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{p.textContent=R(Number(u.value)),
+this.handlers.scale(r,a,Number(u.value),!0)},onchange:()=>this.handlers.settle?.()}),p=l("span",{class:"strength"});return{box:l("div",{class:"switch"},c,l("div",
+{class:"dial"},d,u,p)),thumb:h,choose:c,on:d,slider:u,value:p}}bar(t,e){let o=this.title(t),n=l("input",{type:"checkbox","data-merge":t,"aria-label":`one head i\
 n ${o}`});n.addEventListener("change",()=>this.handlers.merge?.(t,n.checked));let r=l("select",{"data-share":t,"aria-label":`keys/values of ${o}`});for(let h of xe(
 e))r.append(l("option",{value:h},String(h)));r.addEventListener("change",()=>this.handlers.share?.(t,Number(r.value)));let a=t===0;return{box:l("div",{class:"la\
 yerbar"},l("b",{},o),this.handlers.merge?l("span",{class:"toggle"},l("label",{},n,l("span",{},"one head")),a?S("one head"):null):null,this.handlers.share?l("spa\
 n",{class:"choice"},l("label",{},l("span",{},"keys/values"),r),a?S("keys/values"):null):null),merge:n,share:r}}update(t,e,o){this.at=[e,o],this.cells.forEach((n,r)=>n.
-forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:m,pattern:p}=t[r].heads[u];h.checked=m>0,c.value=String(m),d.textContent=p?Vs[p]:R(m),a.classList.
-toggle("isoff",m===0),a.classList.toggle("changed",m!==1||p!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
+forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:p,pattern:m}=t[r].heads[u];h.checked=p>0,c.value=String(p),d.textContent=m?Vs[m]:R(p),a.classList.
+toggle("isoff",p===0),a.classList.toggle("changed",p!==1||m!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
 n.checked=t[a].merged,r.value=String(t[a].kvHeads)}),this.pattern.value=t[e].heads[o].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=
 `${this.layers[e][o].name} looks`}drawMaps(t){let e=Math.round(Go*X());this.cells.forEach((o,n)=>o.forEach(({thumb:r},a)=>{let i=t(n,a);r.hidden=!1,B(r,e,e);let h={
 x:0,y:0,w:i.keys,h:i.queries};U(r).putImageData(ft(i,h,r.width,r.height),0,0)}))}};function Ko(s){let t=new Map;for(let n of s)n.kind&&!t.has(n.kind)&&t.set(n.kind,
