@@ -77,12 +77,22 @@ async function render() {
   document.body.dataset.took = (performance.now() - began).toFixed(1);
 }
 
-let due = 0;
+const PATIENCE = 100; // milliseconds for which a key waits until the head of the key before is shown
+let following = false;
 
-/** Render at the next frame: keys that come faster than frames are one move. */
-function renderSoon() {
-  cancelAnimationFrame(due);
-  due = requestAnimationFrame(render);
+/**
+ * Show what the address says, at the next frame. Keys that come meanwhile are one move, which begins when the present
+ * one is shown: a held key would otherwise replace every head before it is shown.
+ */
+async function follow() {
+  if (following) return;
+  following = true;
+  for (let shown = ""; shown !== fragment();) {
+    await new Promise(requestAnimationFrame);
+    shown = fragment();
+    await Promise.race([render(), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+  }
+  following = false;
 }
 
 /** A tab shows the text that was chosen before. @param {string} view @param {string} [text] */
@@ -181,7 +191,7 @@ function onKey(event) {
   if (!step) return;
   event.preventDefault();
   replaceFragment(headLink(neighbour(head, step)));
-  renderSoon();
+  follow();
 }
 
 async function start() {
