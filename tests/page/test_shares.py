@@ -162,7 +162,7 @@ def test_the_panel_says_why_a_head_has_no_kind(
     table = kept.join(HeadTable(kept.heads, new, {n: Meaning("share", n) for n in new}))
     shown = opened(replace(report, table=table).save(tmp_path / "closest.html"), "layer=0&head=1")
     text = shown.text(".panel")
-    assert f"The closest kind is {closest}, with a score of {score:.2f}." in text
+    assert f"The closest kind is “{closest}”, with a score of {score:.2f}." in text
     assert reason in text
     assert shown.page.locator(".panel .scores .scoreline").first.inner_text().startswith(closest.split()[0])
 

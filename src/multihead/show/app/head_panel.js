@@ -99,7 +99,7 @@ function evidence(head) {
     score > threshold && !leads
       ? `A head is named after this kind only if ${shares.join(" or ")} leads.`
       : `The 95 % interval of this kind must be above ${threshold} and above chance.`;
-  return `The closest kind is ${closest}, with a score of ${formatFraction(score)}. ${missing}`;
+  return `The closest kind is “${closest}”, with a score of ${formatFraction(score)}. ${missing}`;
 }
 
 /** @param {number} head */
@@ -296,9 +296,9 @@ const COMPARED = ["kind_score", "entropy", "max_weight", "distance", "first", "s
  * @param {number} second
  */
 export function pairPanel(first, second) {
-  const names = [report.importance, ...COMPARED].filter((name) => name !== null && column(name) !== null);
-  const rows = names.map((name) => {
-    const title = el("th", { scope: "row" }, name, " ", columnHelp(String(name)));
+  const has = (/** @type {string} */ name) => [first, second].some((head) => numberIn(name, head) !== null);
+  const rows = [report.importance ?? "", ...COMPARED].filter(has).map((name) => {
+    const title = el("th", { scope: "row" }, name === report.importance ? "importance" : name, " ", columnHelp(name));
     return el("tr", {}, title, [first, second].map((head) => el("td", {}, formatNumber(numberIn(name, head)))));
   });
   const kinds = column("kind")

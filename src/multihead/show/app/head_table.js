@@ -4,7 +4,7 @@ import { go, headLink } from "./address.js";
 import { charts } from "./charts.js";
 import { columnHelp } from "./definitions.js";
 import { el, saveFile, svg } from "./dom.js";
-import { formatFraction, formatNumber } from "./format.js";
+import { formatFraction, formatNumber, plural } from "./format.js";
 import { kindText } from "./grid.js";
 import { help } from "./help.js";
 import { kindBackground } from "./palettes.js";
@@ -155,7 +155,8 @@ export function headTable(state, heads, extra) {
   const table = el("table", { class: "heads" }, caption, el("thead", {}, el("tr", {}, titles)), body);
   const scroll = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of heads" };
   const download = el("button", { type: "button", onclick: saveTable }, "Download CSV");
-  return el("div", { class: "table" }, el("div", scroll, table, more), el("p", { class: "tail" }, download));
+  const count = el("span", { class: "dim" }, ` ${plural(order.length, "head")} in this table`);
+  return el("div", { class: "table" }, el("div", scroll, table, more), el("p", { class: "tail" }, download, count));
 }
 
 /**

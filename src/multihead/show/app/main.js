@@ -87,12 +87,15 @@ let following = false;
 async function follow() {
   if (following) return;
   following = true;
-  for (let shown = ""; shown !== fragment();) {
-    await new Promise(requestAnimationFrame);
-    shown = fragment();
-    await Promise.race([render(), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+  try {
+    for (let shown = ""; shown !== fragment();) {
+      await new Promise(requestAnimationFrame);
+      shown = fragment();
+      await Promise.race([render(), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+    }
+  } finally {
+    following = false;
   }
-  following = false;
 }
 
 /** A tab shows the text that was chosen before. @param {string} view @param {string} [text] */

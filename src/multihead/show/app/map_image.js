@@ -85,27 +85,28 @@ const PROFILE_HEIGHT = 56;
  * The weights of one row as bars below the map, aligned with its columns.
  * @param {HTMLCanvasElement} canvas
  * @param {Float32Array} weights
- * @param {{left: number, width: number, window: Window}} place
+ * @param {{left: number, width: number, window: Window, type: number}} place
  */
-export function drawProfile(canvas, weights, { left, width, window: window_ }) {
-  const context = sizeCanvas(canvas, left + width, PROFILE_HEIGHT);
+export function drawProfile(canvas, weights, { left, width, window: window_, type }) {
+  const height = PROFILE_HEIGHT * type;
+  const context = sizeCanvas(canvas, left + width, height);
   const top = Math.max(1e-9, largestOf(weights));
   const cell = width / window_.w;
   context.fillStyle = themeColor("--dim");
-  context.font = `11px ${FONT}`;
+  context.font = `${11 * type}px ${FONT}`;
   context.textAlign = "right";
   context.textBaseline = "top";
   context.fillText(formatFraction(top), left - 6, 2);
   context.textBaseline = "bottom";
-  context.fillText("0", left - 6, PROFILE_HEIGHT - 2);
+  context.fillText("0", left - 6, height - 2);
   context.fillStyle = themeColor("--line");
-  context.fillRect(left, PROFILE_HEIGHT - 1, width, 1);
+  context.fillRect(left, height - 1, width, 1);
   context.fillStyle = themeColor("--accent");
   const end = Math.min(weights.length, window_.x + window_.w);
   for (let j = Math.floor(window_.x); j < end; j += 1) {
-    const tall = (weights[j] / top) * (PROFILE_HEIGHT - 8);
+    const tall = (weights[j] / top) * (height - 8);
     const x = left + (j - window_.x) * cell;
     if (x + cell <= left || tall <= 0.2) continue;
-    context.fillRect(Math.max(left, x), PROFILE_HEIGHT - 1 - tall, Math.max(1, cell - (cell > 4 ? 1 : 0)), tall);
+    context.fillRect(Math.max(left, x), height - 1 - tall, Math.max(1, cell - (cell > 4 ? 1 : 0)), tall);
   }
 }

@@ -64,7 +64,7 @@ export class MapView {
 
   /** Where the cells are on the canvas. */
   get place() {
-    return { left: this.labels, width: this.width, window: this.window };
+    return { left: this.labels, width: this.width, window: this.window, type: this.type };
   }
 
   /**

@@ -402,37 +402,37 @@ s",{class:"map",role:"img",tabindex:"-1"}),this.box=l("div",{class:"mapbox"},thi
 this.canvas.addEventListener("pointerdown",n=>this.onDown(n)),this.canvas.addEventListener("pointermove",n=>this.onMove(n)),this.canvas.addEventListener("pointe\
 rup",n=>this.onUp(n)),this.canvas.addEventListener("pointercancel",n=>this.pointers.delete(n.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.point(
 null)),this.canvas.addEventListener("dblclick",()=>this.showAll())}get labels(){return Math.round(_o*this.type)}get place(){return{left:this.labels,width:this.width,
-window:this.window}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.queries});let o=`${t.
-queries} queries down, ${t.keys} keys across`,n=`Attention map of ${t.name}: ${o}. The text below has the same weights.`;this.canvas.setAttribute("aria-label",n)}clear(){
-B(this.canvas,this.canvas.clientWidth,this.canvas.clientHeight)}showAll(){this.map&&(this.window={x:0,y:0,w:this.map.keys,h:this.map.queries},this.draw())}zoom(t,e=this.
-width/2,o=this.height/2){let{map:n,window:r}=this;if(!n)return;let[a,i]=[r.x+e/this.width*r.w,r.y+o/this.height*r.h],h=Math.max(Math.min(Hs,n.keys),Math.min(n.keys,
-r.w/t)),c=Math.max(Math.min(Hs,n.queries),Math.min(n.queries,r.h/t));this.window={w:h,h:c,x:a-e/this.width*h,y:i-o/this.height*c},this.draw()}clampWindow(){let{
-map:t,window:e}=this;t&&(e.x=Math.max(0,Math.min(t.keys-e.w,e.x)),e.y=Math.max(0,Math.min(t.queries-e.h,e.y)))}onWheel(t){if(t.deltaY>0&&this.window.w>=(this.map?.
-keys??0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[o,n]=et(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),o-this.labels,n-this.labels)}onDown(t){this.
-canvas.setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,et(t,this.canvas)),this.dragged=!1}onMove(t){let e=et(t,this.canvas),o=this.pointers.get(t.pointerId);
-if(!o){this.point(this.cellAt(e));return}let n=[...this.pointers].find(([r])=>r!==t.pointerId)?.[1];if(n){let r=h=>Math.hypot(h[0]-n[0],h[1]-n[1]),[a,i]=[(e[0]+
-n[0])/2-this.labels,(e[1]+n[1])/2-this.labels];this.dragged=!0,this.zoom(r(e)/Math.max(1,r(o)),a,i)}else if(this.dragged||Math.hypot(e[0]-o[0],e[1]-o[1])>4)this.
-dragged=!0,this.window.x-=(e[0]-o[0])/this.width*this.window.w,this.window.y-=(e[1]-o[1])/this.height*this.window.h,this.draw();else return;this.pointers.set(t.
-pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(et(t,this.canvas));e&&this.pick(e)}cellAt([t,e]){let{map:o,window:n}=this;
-if(!o||t<this.labels||e<this.labels)return null;let r=Math.floor(n.x+(t-this.labels)/this.width*n.w),a=Math.floor(n.y+(e-this.labels)/this.height*n.h);return a>=
-0&&r>=0&&a<o.queries&&r<o.keys?[a,r]:null}observeRoom(){let t=()=>{let e=this.box.clientWidth;return e===this.room?!1:(this.room=e,this.type=X(),!0)};t(),new ResizeObserver(
-()=>t()&&this.draw()).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeRoom(),this.width=Math.max(80,Math.min(this.
-room||560,this.type*Io)-this.labels),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=B(this.canvas,this.width+this.labels,this.
-height+this.labels),o=Math.round(this.labels*Mt()),n=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof Rt&&t.asking!==null),n&&e.putImageData(
-n,o,o),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=Mt(),[o,n]=[Math.round(this.width*e),Math.round(this.height*e)],r=()=>this.box.isConnected&&
-this.draw(),a=t instanceof Rt?t.picture(this.window,o,n,r):null,i=t.coded??a?.coded;if(!i)return null;let h=[...Object.values(this.window),o,n].join(" ");if(this.
-painted?.key!==h||this.painted.from!==i){let c=a??{coded:i,keys:t.keys,queries:t.queries},d=a?js(a,this.window):this.window;this.painted={key:h,from:i,image:ft(
-c,d,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:r,labels:a,type:i}=this,[h,c]=[n/o.w,r/o.h];t.strokeStyle=D("--line"),t.strokeRect(
-a-.5,a-.5,n+1,r+1),t.font=`600 ${12*i}px ${Ht}`,t.fillStyle=D("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText(n<180*i?"key":"key: the token loo\
-ked at",a+n/2,8*i),fe(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(m,w,f)=>(t.fillStyle=D(f?"--ink":w?"--faint":"--dim"),
-t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,m,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let m=Math.ceil(o.y/u-1e-9)*u;m<Math.min(e.queries,o.y+o.h);m+=u){
-let w=a+(m+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[m],e.rows.special[m],m===this.mark.row),a-6,w)}t.textAlign="left";let p=Math.max(1,Math.ceil(i*Ws/
-h));for(let m=Math.ceil(o.x/p-1e-9)*p;m<Math.min(e.keys,o.x+o.w);m+=p){let w=a+(m+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(e.columns.shown[m],e.columns.special[m],
-m===this.mark.column);fe(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,[h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),
-t.rect(r,r,o,n),t.clip(),t.strokeStyle=D("--mark"),t.lineWidth=1.5,a!==null&&t.strokeRect(r-2,r+(a-e.y)*c,o+4,Math.max(2,c)),i!==null&&t.strokeRect(r+(i-e.x)*h,
-r-2,Math.max(2,h),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=l("canvas",{width:this.canvas.width,height:this.canvas.height}),o=U(e);o.fillStyle=
-D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&We(n,`${t.name}.png`))}};function Po(s,t,e){let o=rt(t,18);for(;o.length>
-2&&s.measureText(o).width>e;)o=`${Array.from(o).slice(0,-2).join("")}…`;return o}var jo=["before","after"],_e="Point at a square to read its weight; click it to choose its row.",Wo=" Switching a head off changes the maps of later layers, not\
+window:this.window,type:this.type}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.
+queries});let o=`${t.queries} queries down, ${t.keys} keys across`,n=`Attention map of ${t.name}: ${o}. The text below has the same weights.`;this.canvas.setAttribute(
+"aria-label",n)}clear(){B(this.canvas,this.canvas.clientWidth,this.canvas.clientHeight)}showAll(){this.map&&(this.window={x:0,y:0,w:this.map.keys,h:this.map.queries},
+this.draw())}zoom(t,e=this.width/2,o=this.height/2){let{map:n,window:r}=this;if(!n)return;let[a,i]=[r.x+e/this.width*r.w,r.y+o/this.height*r.h],h=Math.max(Math.
+min(Hs,n.keys),Math.min(n.keys,r.w/t)),c=Math.max(Math.min(Hs,n.queries),Math.min(n.queries,r.h/t));this.window={w:h,h:c,x:a-e/this.width*h,y:i-o/this.height*c},
+this.draw()}clampWindow(){let{map:t,window:e}=this;t&&(e.x=Math.max(0,Math.min(t.keys-e.w,e.x)),e.y=Math.max(0,Math.min(t.queries-e.h,e.y)))}onWheel(t){if(t.deltaY>
+0&&this.window.w>=(this.map?.keys??0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[o,n]=et(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),o-this.labels,
+n-this.labels)}onDown(t){this.canvas.setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,et(t,this.canvas)),this.dragged=!1}onMove(t){let e=et(t,this.canvas),
+o=this.pointers.get(t.pointerId);if(!o){this.point(this.cellAt(e));return}let n=[...this.pointers].find(([r])=>r!==t.pointerId)?.[1];if(n){let r=h=>Math.hypot(h[0]-
+n[0],h[1]-n[1]),[a,i]=[(e[0]+n[0])/2-this.labels,(e[1]+n[1])/2-this.labels];this.dragged=!0,this.zoom(r(e)/Math.max(1,r(o)),a,i)}else if(this.dragged||Math.hypot(
+e[0]-o[0],e[1]-o[1])>4)this.dragged=!0,this.window.x-=(e[0]-o[0])/this.width*this.window.w,this.window.y-=(e[1]-o[1])/this.height*this.window.h,this.draw();else
+return;this.pointers.set(t.pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(et(t,this.canvas));e&&this.pick(e)}cellAt([
+t,e]){let{map:o,window:n}=this;if(!o||t<this.labels||e<this.labels)return null;let r=Math.floor(n.x+(t-this.labels)/this.width*n.w),a=Math.floor(n.y+(e-this.labels)/
+this.height*n.h);return a>=0&&r>=0&&a<o.queries&&r<o.keys?[a,r]:null}observeRoom(){let t=()=>{let e=this.box.clientWidth;return e===this.room?!1:(this.room=e,this.
+type=X(),!0)};t(),new ResizeObserver(()=>t()&&this.draw()).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeRoom(),
+this.width=Math.max(80,Math.min(this.room||560,this.type*Io)-this.labels),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=B(
+this.canvas,this.width+this.labels,this.height+this.labels),o=Math.round(this.labels*Mt()),n=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof
+Rt&&t.asking!==null),n&&e.putImageData(n,o,o),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=Mt(),[o,n]=[Math.round(this.width*e),Math.round(
+this.height*e)],r=()=>this.box.isConnected&&this.draw(),a=t instanceof Rt?t.picture(this.window,o,n,r):null,i=t.coded??a?.coded;if(!i)return null;let h=[...Object.
+values(this.window),o,n].join(" ");if(this.painted?.key!==h||this.painted.from!==i){let c=a??{coded:i,keys:t.keys,queries:t.queries},d=a?js(a,this.window):this.
+window;this.painted={key:h,from:i,image:ft(c,d,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:r,labels:a,type:i}=this,[h,c]=[n/o.w,r/
+o.h];t.strokeStyle=D("--line"),t.strokeRect(a-.5,a-.5,n+1,r+1),t.font=`600 ${12*i}px ${Ht}`,t.fillStyle=D("--ink"),t.textBaseline="middle",t.textAlign="center",
+t.fillText(n<180*i?"key":"key: the token looked at",a+n/2,8*i),fe(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(m,w,f)=>(t.
+fillStyle=D(f?"--ink":w?"--faint":"--dim"),t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,m,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let m=Math.ceil(o.y/u-
+1e-9)*u;m<Math.min(e.queries,o.y+o.h);m+=u){let w=a+(m+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[m],e.rows.special[m],m===this.mark.row),a-6,w)}t.textAlign=
+"left";let p=Math.max(1,Math.ceil(i*Ws/h));for(let m=Math.ceil(o.x/p-1e-9)*p;m<Math.min(e.keys,o.x+o.w);m+=p){let w=a+(m+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(
+e.columns.shown[m],e.columns.special[m],m===this.mark.column);fe(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,
+[h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),t.rect(r,r,o,n),t.clip(),t.strokeStyle=D("--mark"),t.lineWidth=1.5,a!==null&&t.strokeRect(r-2,r+(a-e.y)*c,o+4,Math.max(
+2,c)),i!==null&&t.strokeRect(r+(i-e.x)*h,r-2,Math.max(2,h),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=l("canvas",{width:this.canvas.width,height:this.
+canvas.height}),o=U(e);o.fillStyle=D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&We(n,`${t.name}.png`))}};function Po(s,t,e){
+let o=rt(t,18);for(;o.length>2&&s.measureText(o).width>e;)o=`${Array.from(o).slice(0,-2).join("")}…`;return o}var jo=["before","after"],_e="Point at a square to read its weight; click it to choose its row.",Wo=" Switching a head off changes the maps of later layers, not\
  its own.",se=class{constructor(t,e,o="trained model"){this.read=e,this.names={before:o,after:"with your switches"},this.title=l("h2",{}),this.hint=_e,this.said=
 l("p",{class:"cellnote"}),this.panes=jo.map(a=>{let i=new ee({point:c=>this.say(a,c),pick:([c])=>t(c),drawn:()=>{}}),h=l("h3",{},this.names[a]);return{which:a,view:i,
 name:h,box:l("div",{class:"pane"},h,i.box)}});let[n,r]=this.panes;this.box=l("section",{class:"maps"},l("div",{class:"inputtop"},this.title,S("attention map")),
