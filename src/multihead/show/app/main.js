@@ -54,6 +54,7 @@ async function render() {
   const began = performance.now();
   turn += 1;
   const mine = turn;
+  const address = fragment();
   const state = currentState();
   const head = headIn(state);
   const tab = tabOf(state, head);
@@ -73,7 +74,7 @@ async function render() {
   await (moved ?? shown?.start?.());
   if (mine !== turn) return;
   if (!tab && head !== null) announce(headLine(head));
-  document.body.dataset.ready = `${name} ${fragment()}`;
+  document.body.dataset.ready = `${name} ${address}`;
   document.body.dataset.took = (performance.now() - began).toFixed(1);
 }
 
@@ -81,17 +82,17 @@ const PATIENCE = 100; // milliseconds for which a key waits until the head of th
 let following = false;
 
 /**
- * Show what the address says, at the next frame. Keys that come meanwhile are one move, which begins when the present
- * one is shown: a held key would otherwise replace every head before it is shown.
+ * Show what the address says. Keys that come before it is drawn are one move, which begins with the frame: a held key
+ * would otherwise replace every head before it is drawn.
  */
 async function follow() {
   if (following) return;
   following = true;
   try {
     for (let shown = ""; shown !== fragment();) {
-      await new Promise(requestAnimationFrame);
       shown = fragment();
       await Promise.race([render(), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
+      await new Promise(requestAnimationFrame);
     }
   } finally {
     following = false;

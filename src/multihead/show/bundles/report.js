@@ -592,12 +592,12 @@ e));return o.style.backgroundColor=zo(Do(e)),o});return a("p",{class:"shading"},
 w("shading"))}var Yi=()=>a("p",{class:"dim"},`This view is for up to ${Ho} heads; this model has ${u.heads.length}.`);var Qi=()=>u.served!==null&&u.texts.some(Boolean),Ce=[{key:"heads",title:"Heads",make:vo,has:()=>!0},{key:"tokens",title:"Tokens",make:Wo,has:()=>u.texts.length>
 0},{key:"switches",title:"Switches",make:Po,has:Qi},{key:"similarity",title:"Similarity",make:Ao,has:()=>u.pairs!==null},{key:"pruning",title:"Pruning",make:So,
 has:()=>u.curve!==null||u.cost!==null},{key:"theory",title:"Theory",make:Fo,has:()=>u.theory!==null}],Mt=null,ds=0;function Ji(s,t){let e=Ce.find(o=>o.key===s.view&&
-o.has());return e||(t===null?Ce[0]:null)}async function Le(){let s=performance.now();ds+=1;let t=ds,e=he(),o=Gt(e),n=Ji(e,o),i=!n&&o!==null?Mt?.moveTo?.(e,o):null,
-r=n?.key??"head";i||(Mt?.stop?.(),Mt=n||o===null?(n??Ce[0]).make(e):uo(e,o),I("main").replaceChildren(Mt.element));for(let l of I("views").querySelectorAll("a"))
-l.href=Uo(l.dataset.view??"heads",e.text),l.dataset.view===(n?.key??"heads")?l.setAttribute("aria-current","page"):l.removeAttribute("aria-current");document.body.
-dataset.view=r,await(i??Mt?.start?.()),t===ds&&(!n&&o!==null&&st(be(o)),document.body.dataset.ready=`${r} ${Pt()}`,document.body.dataset.took=(performance.now()-
-s).toFixed(1))}var Xi=100,us=!1;async function Zi(){if(!us){us=!0;try{for(let s="";s!==Pt();)await new Promise(requestAnimationFrame),s=Pt(),await Promise.race(
-[Le(),new Promise(t=>setTimeout(t,Xi))])}finally{us=!1}}}var Uo=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,tr="This page is incomplete: the run\
+o.has());return e||(t===null?Ce[0]:null)}async function Le(){let s=performance.now();ds+=1;let t=ds,e=Pt(),o=he(),n=Gt(o),i=Ji(o,n),r=!i&&n!==null?Mt?.moveTo?.(
+o,n):null,l=i?.key??"head";r||(Mt?.stop?.(),Mt=i||n===null?(i??Ce[0]).make(o):uo(o,n),I("main").replaceChildren(Mt.element));for(let c of I("views").querySelectorAll(
+"a"))c.href=Uo(c.dataset.view??"heads",o.text),c.dataset.view===(i?.key??"heads")?c.setAttribute("aria-current","page"):c.removeAttribute("aria-current");document.
+body.dataset.view=l,await(r??Mt?.start?.()),t===ds&&(!i&&n!==null&&st(be(n)),document.body.dataset.ready=`${l} ${e}`,document.body.dataset.took=(performance.now()-
+s).toFixed(1))}var Xi=100,us=!1;async function Zi(){if(!us){us=!0;try{for(let s="";s!==Pt();)s=Pt(),await Promise.race([Le(),new Promise(t=>setTimeout(t,Xi))]),
+await new Promise(requestAnimationFrame)}finally{us=!1}}}var Uo=(s,t)=>`#view=${s}${t?`&text=${encodeURIComponent(t)}`:""}`,tr="This page is incomplete: the run\
  was stopped before everything was measured.";function er(){let{notes:s,model:t,version:e,made:o}=u,n=u.stopped?[tr]:[];I("card").replaceChildren(...sr()),I("fi\
 ndings").replaceChildren(...n.map(h=>a("p",{class:"finding note"},h)),...or());let i=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";I("tools").
 replaceChildren(a("button",{type:"button",id:"theme",onclick:()=>ps(i())},"Light / dark"),a("button",{type:"button",onclick:()=>window.print()},"Print"));let l=Ce.
