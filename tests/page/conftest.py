@@ -88,6 +88,11 @@ class Opened:
         """Wait until the line under the text says something."""
         self.page.wait_for_function("w => document.querySelector('.said')?.textContent.includes(w)", arg=words)
 
+    def address(self) -> str:
+        """The fragment, once the address bar has followed the page."""
+        self.page.wait_for_timeout(450)
+        return str(self.page.evaluate("location.hash"))
+
     def text(self, selector: str) -> str:
         return str(self.page.inner_text(selector))
 

@@ -113,7 +113,7 @@ def test_keyboard(small: Page, opened: Open) -> None:
     ):
         shown.press(key)
         assert shown.text("h2") == head
-        assert shown.page.evaluate("location.hash") == f"#layer={head[1]}&head={head[3]}"
+        assert shown.address() == f"#layer={head[1]}&head={head[3]}"
     shown.press("Escape")
     assert shown.page.locator("canvas.grid").count() == 1
     shown.page.focus("canvas.grid")
@@ -148,11 +148,11 @@ def test_deep_links(small: Page, opened: Open) -> None:
 def test_a_token_is_held_and_the_address_keeps_it(small: Page, opened: Open) -> None:
     shown = opened(small.file, "layer=1&head=3")
     shown.page.click(".token[data-i='6']")
-    assert "row=6" in shown.page.evaluate("location.hash")
+    assert "row=6" in shown.address()
     shown.page.mouse.move(5, 5)
     assert "token 6, looks at" in shown.text(".said")
     shown.page.click(".token[data-i='6']")
-    assert "row" not in shown.page.evaluate("location.hash")
+    assert "row" not in shown.address()
 
 
 def test_pointing_at_a_token_moves_nothing(small: Page, opened: Open) -> None:
@@ -180,7 +180,7 @@ def test_zoom_and_pan(small: Page, opened: Open) -> None:
     shown.page.mouse.up()
     shown.page.mouse.move(5, 5)
     assert shown.page.evaluate(picture) != near
-    assert "row=" not in shown.page.evaluate("location.hash"), "a drag holds no token"
+    assert "row=" not in shown.address(), "a drag holds no token"
     shown.page.click("button >> text=Whole map")
     shown.page.mouse.move(5, 5)
     assert shown.page.evaluate(picture) == whole

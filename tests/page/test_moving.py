@@ -25,7 +25,7 @@ def test_a_head_reached_by_keys_is_the_head_opened_anew(options: str, small: Pag
     moved.page.evaluate("document.querySelector('.token').id = 'mine'")
     for key, place in (("ArrowRight", (0, 0)), ("ArrowDown", (1, 0)), ("ArrowRight", (1, 1))):
         moved.press(key)
-        fresh = opened(small.file, moved.page.evaluate("location.hash").removeprefix("#"), height=1500)
+        fresh = opened(small.file, moved.address().removeprefix("#"), height=1500)
         assert moved.text("h2") == f"L{place[0]}H{place[1]}"
         for there, here in zip(seen(fresh), seen(moved), strict=True):
             assert here == there
