@@ -155,7 +155,7 @@ export function headTable(state, heads, extra) {
   const table = el("table", { class: "heads" }, caption, el("thead", {}, el("tr", {}, titles)), body);
   const scroll = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Table of heads" };
   const download = el("button", { type: "button", onclick: saveTable }, "Download CSV");
-  const count = el("span", { class: "dim" }, ` ${plural(order.length, "head")} in this table`);
+  const count = el("small", { class: "dim" }, ` ${plural(order.length, "head")} in this table`);
   return el("div", { class: "table" }, el("div", scroll, table, more), el("p", { class: "tail" }, download, count));
 }
 

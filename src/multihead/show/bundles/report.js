@@ -276,7 +276,7 @@ l?"descending":"ascending":"none",J=a("button",{type:"button",onclick:W},g.title
 d=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let g=d.rows.length;d.append(...c.slice(g,g+Un).map(A=>Xn(A,o))),p.hidden=d.rows.length>=c.length,
 p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),k=a("table",{class:"heads"},f,a(
 "thead",{},a("tr",{},h)),d),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},E=a("button",{type:"button",onclick:ei},"Download CSV"),
-H=a("span",{class:"dim"},` ${B(c.length,"head")} in this table`);return a("div",{class:"table"},a("div",b,k,p),a("p",{class:"tail"},E,H))}function Xn(s,t){let e=t.
+H=a("small",{class:"dim"},` ${B(c.length,"head")} in this table`);return a("div",{class:"table"},a("div",b,k,p),a("p",{class:"tail"},E,H))}function Xn(s,t){let e=t.
 map(({show:o,words:n},i)=>i===0?a("th",{scope:"row"},a("a",{href:C(s)},o(s))):a("td",{class:n?"words":""},o(s)));return a("tr",{"data-head":u.heads[s]},e)}var Zn=/^[=+\-@\t\r]/;
 function ti(s){return s===null?"":typeof s=="number"?String(s):`"${(Zn.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function ei(){let s=Object.keys(u.table??{}),t=u.
 heads.map((o,n)=>{let{site:i,number:r}=v[n];return[o,u.sites[i].layer,r,...s.map(l=>Et(l,n))]}),e=[["head","layer","number",...s],...t].map(o=>`${o.map(ti).join(
