@@ -112,11 +112,11 @@ class Switches:
                 raise SizeError(
                     f"token must be below {count}, the tokens of the input, got {token}", hint="omit it"
                 )
-            kept = None if place is None else _KeptCall(place[0].key)
-            after = self._output(forward, inputs, gates, kept) if gates else before
-            if kept is not None and kept.problem is None:
-                self._run_to(forward, inputs, gates, kept)
-            codes = None if kept is None or place is None else _codes(kept.problem, place[1])
+            wanted = None if place is None else _KeptCall(place[0].key)
+            after = self._output(forward, inputs, gates, wanted) if gates else before
+            if wanted is not None and wanted.problem is None:
+                self._run_to(forward, inputs, gates, wanted)
+            codes = None if wanted is None or place is None else _codes(wanted.problem, place[1])
         answer: dict[str, Any] = {
             "reading": self._reading.kind, "shown": words.shown, "special": words.special, "token": token,
             "map": codes,
@@ -175,17 +175,17 @@ class Switches:
         return window, complete_inputs(self.store.model, window.batch), before
 
     def _output(
-        self, forward: Forward, inputs: Inputs, gates: Gates, kept: _KeptCall | None = None
+        self, forward: Forward, inputs: Inputs, gates: Gates, wanted: _KeptCall | None = None
     ) -> Float[Tensor, "row width"]:
         """The output that switches change: a row of logits per token, or the model's one vector.
 
-        `kept` does not listen to a masked language model, whose runs read the text with masks.
+        `wanted` does not listen to a masked language model, whose runs read the text with masks.
         """
         with self._scaled(gates):
             if self._reading.kind == "masked":
                 output = self._masked_logits(forward, inputs)
             else:
-                output = self._reading.rows(forward(inputs, kept))
+                output = self._reading.rows(forward(inputs, wanted))
         if not bool(output.isfinite().all()):
             raise MultiheadError(
                 "the model returns NaN or infinity on this text",
@@ -212,11 +212,11 @@ class Switches:
             rows.append(logits[torch.arange(len(at)), at].float().cpu())
         return torch.cat(rows)
 
-    def _run_to(self, forward: Forward, inputs: Inputs, gates: Gates, kept: _KeptCall) -> None:
-        """Run the model with these gates as far as the layer of `kept`."""
-        kept.ends = True
+    def _run_to(self, forward: Forward, inputs: Inputs, gates: Gates, wanted: _KeptCall) -> None:
+        """Run the model with these gates as far as the layer of `wanted`."""
+        wanted.ends = True
         with self._scaled(gates):
-            forward(inputs, kept)
+            forward(inputs, wanted)
 
     # ---- the answer -----------------------------------------------------------------------------
 
