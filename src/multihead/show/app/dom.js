@@ -107,6 +107,11 @@ export function announce(text) {
   byId("live").textContent = text;
 }
 
+const REST = 60; // milliseconds, longer than between two strokes of a held key
+
+/** Resolves when a key is no longer held. */
+export const rest = () => new Promise((resolve) => setTimeout(resolve, REST));
+
 /** Resolves after the next frame. (Chromium without a screen calls `requestIdleCallback` only after its timeout.) */
 export function nextFrame() {
   return new Promise((resolve) => requestAnimationFrame(() => setTimeout(resolve)));

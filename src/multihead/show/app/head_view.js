@@ -3,7 +3,7 @@
 import { go, indexIn, replace } from "./address.js";
 import { colorBar, typeScale } from "./canvas.js";
 import { charts } from "./charts.js";
-import { choice, el, nextFrame, toggle } from "./dom.js";
+import { choice, el, nextFrame, rest, toggle } from "./dom.js";
 import { formatFraction, sentence, shorten } from "./format.js";
 import { kindText } from "./grid.js";
 import { HeadPanel, pairPanel } from "./head_panel.js";
@@ -235,6 +235,7 @@ class HeadScene {
     const { turn } = this;
     const steps = Object.values(ARROWS);
     const same = steps.filter((step) => neighbour(this.previous, step) === this.head);
+    await rest();
     for (const step of [...same, ...steps]) {
       await nextFrame();
       if (!this.live || turn !== this.turn) return;

@@ -1,7 +1,7 @@
 /** All heads of a layer as small maps, below the map of one. */
 
 import { headLink } from "./address.js";
-import { el, nextFrame } from "./dom.js";
+import { el, nextFrame, rest } from "./dom.js";
 import { kindText } from "./grid.js";
 import { thumbnail } from "./map_image.js";
 import { loadRows } from "./maps.js";
@@ -53,6 +53,7 @@ export class LayerStrip {
   async drawAll() {
     const { slots } = this;
     if (!report.texts.length) return;
+    await rest();
     for (const { head, slot, picture } of slots) {
       await nextFrame();
       if (slots !== this.slots || (slot !== slots[0].slot && !slot.isConnected)) return;

@@ -78,25 +78,12 @@ async function render() {
   document.body.dataset.took = (performance.now() - began).toFixed(1);
 }
 
-const PATIENCE = 100; // milliseconds for which a key waits until the head of the key before is shown
-let following = false;
+let due = 0;
 
-/**
- * Show what the address says. Keys that come before it is drawn are one move, which begins with the frame: a held key
- * would otherwise replace every head before it is drawn.
- */
-async function follow() {
-  if (following) return;
-  following = true;
-  try {
-    for (let shown = ""; shown !== fragment();) {
-      shown = fragment();
-      await Promise.race([render(), new Promise((resolve) => setTimeout(resolve, PATIENCE))]);
-      await new Promise(requestAnimationFrame);
-    }
-  } finally {
-    following = false;
-  }
+/** Render once the keys that wait have been handled: keys that come faster than heads are drawn are one move. */
+function renderSoon() {
+  clearTimeout(due);
+  due = window.setTimeout(render);
 }
 
 /** A tab shows the text that was chosen before. @param {string} view @param {string} [text] */
@@ -195,7 +182,7 @@ function onKey(event) {
   if (!step) return;
   event.preventDefault();
   replaceFragment(headLink(neighbour(head, step)));
-  follow();
+  renderSoon();
 }
 
 async function start() {
