@@ -28,11 +28,21 @@ from multihead._base.arguments import check_flag, check_number
 from multihead._base.atomic_files import check_writable
 from multihead.corpus.checkpoint import EVERY, Checkpoint, check_identity
 from multihead.corpus.lock import locked
-from multihead.corpus.ranks import Ranks, job, restarted
+from multihead.corpus.ranks import TIMEOUT, Ranks, job, restarted
 from multihead.errors import MultiheadError
 from multihead.table.table import HeadTable
 
 STATE, TABLE = "state", "table.json"
+
+
+def check_run_options(*, resume: object, force: object, save_every: object, rank_timeout: object = TIMEOUT) -> None:
+    """Raise unless these options of a run are valid; the run may have no folder."""
+    check_flag("resume", resume)
+    check_flag("force", force)
+    check_number("save_every", save_every, least=0)
+    check_number("rank_timeout", rank_timeout, above=0)
+    if resume and force:
+        raise MultiheadError("resume continues a run and force starts again", hint="choose one of them")
 
 
 @dataclass(frozen=True)
@@ -54,11 +64,7 @@ class RunFolder:
 
     def check(self) -> None:
         """Raise unless a run may write here; nothing is loaded yet."""
-        check_flag("resume", self.resume)
-        check_flag("force", self.force)
-        check_number("save_every", self.save_every, least=0)
-        if self.resume and self.force:
-            raise MultiheadError("resume continues a run and force starts again", hint="choose one of them")
+        check_run_options(resume=self.resume, force=self.force, save_every=self.save_every)
         if self.path.exists() and not self.path.is_dir():
             raise MultiheadError(f"{self.path} is a file", hint="pass a folder")
         if self.ranks.leads:

@@ -16,13 +16,13 @@ from multihead._base.arguments import check_data, check_function, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
-from multihead.corpus.batches import BATCH_SIZE, WINDOW, Document
+from multihead.corpus.batches import BATCH_SIZE, WINDOW, Batching, Document
 from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
 from multihead.corpus.language import check_language
 from multihead.corpus.ranks import TIMEOUT, Ranks
 from multihead.corpus.run import Summary
-from multihead.corpus.run_folder import RunFolder
+from multihead.corpus.run_folder import RunFolder, check_run_options
 from multihead.corpus.stopping import stop_after_batch
 from multihead.errors import MultiheadError
 from multihead.measures.importance.importance import RANKED_BY, ranked
@@ -48,7 +48,7 @@ def measure(
     data: Iterable[Document] | Mapping[str, Any],
     *,
     tokenizer: Any = None,
-    parts: Sequence[str] = ("statistics",),
+    parts: str | Sequence[str] = ("statistics",),
     importance: str = "gradient",
     treebank: str | Path | None = None,
     statistics: Statistics | None = None,
@@ -74,7 +74,7 @@ def measure(
             forward. A dataset of Hugging Face is an iterable of rows; `column` is read if it holds text.
             `multihead.corpus.read_texts.read_documents` reads files.
         tokenizer: of the model, to read texts; the statistics count its special tokens apart.
-        parts: "statistics" (always), "kinds", "importance", "similarity".
+        parts: "statistics" (always), "kinds", "importance", "similarity": one name, or a list.
         importance: its method, as for `mh.importance`: "gradient", "ablation" or "all".
         treebank: a file of parsed sentences (CoNLL-U), for the columns of `multihead.measures.syntax`. If the kinds
             are measured, its relations also name heads in which match leads.
@@ -109,18 +109,24 @@ def measure(
     (('L0H1',), 1)
     """
     check_data(data)
-    check_parts(parts, importance)
+    parts = check_parts(parts, importance)
     check_seed(seed)
     if out is not None:
         check_path("out", out, "the path of a folder or None", hint="out='run'")
     if treebank is not None:
         check_path("treebank", treebank, hint="treebank='parsed.conllu'")
-    if name is not None:
-        check_instance("name", name, str, "a text", hint="name='my model'")
+    check_instance("name", name, str | None, "a text or None", hint="name='my model'")
+    check_instance(
+        "statistics", statistics, Statistics | None, "Statistics or None", hint="multihead.measures.Statistics()"
+    )
+    check_instance("ranks", ranks, Ranks | None, "Ranks or None", hint="omit it: torchrun sets the processes")
     check_progress(progress)
     check_function("say", say)
+    check_run_options(resume=resume, force=force, save_every=save_every, rank_timeout=rank_timeout)
     if out is None and (resume or force):
         raise MultiheadError("resume and force need the folder of a run, got out=None", hint="out='run'")
+    check_instance("column", column, str, "a name", hint='column="text"')
+    Batching(tokenizer, batch_size, max_tokens, window, column).check(model)
     say = say or (lambda text: None)
     bank = None if treebank is None else _Treebank.read(Path(treebank), tokenizer)
     options: dict[str, Any] = {

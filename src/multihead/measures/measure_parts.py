@@ -54,7 +54,7 @@ class Parts:
         seed: int = 0,
     ) -> Parts:
         """The accumulators of the parts to measure, some of `PARTS`; the statistics are always among them."""
-        check_parts(names, importance)
+        names = check_parts(names, importance)
         sums = StatisticsSum(with_special(statistics or Statistics(), tokenizer))
         parts = Parts(model, sums, [sums], in_table=[sums])
         if "kinds" in names:
@@ -139,9 +139,11 @@ class Parts:
         return reduce(HeadTable.join, apart)
 
 
-def check_parts(names: Sequence[str], importance: str) -> None:
-    """Raise unless these parts can be measured."""
+def check_parts(names: str | Sequence[str], importance: str) -> tuple[str, ...]:
+    """The names of the parts to measure, one name or several; raises unless they can be measured."""
+    names = [names] if isinstance(names, str) else names
     check_list("parts", names, "parts", hint=f"choose from {', '.join(PARTS)}")
+    names = tuple(names)
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         raise SizeError(f"parts must be some of {', '.join(PARTS)}, got {names!r}", hint='parts=("statistics",)')
@@ -149,6 +151,7 @@ def check_parts(names: Sequence[str], importance: str) -> None:
         raise SizeError(
             f"importance must be one of {', '.join(METHODS)}, got {importance!r}", hint='importance="gradient"'
         )
+    return names
 
 
 def _forwards(accumulator: Accumulator, heads: int) -> float:

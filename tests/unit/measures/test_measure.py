@@ -126,18 +126,34 @@ def test_outside_of_the_main_thread(model: Any, tmp_path: Path) -> None:
     ("arguments", "message"),
     [
         ({"parts": ("kind",)}, "parts must be some of statistics, kinds"),
-        ({"parts": "kinds"}, "parts must be a list of parts, got the str 'kinds'"),
+        ({"parts": "kind"}, r"parts must be some of statistics, kinds.*\('kind',\)"),
+        ({"parts": 3}, "parts must be a list of parts, got the int 3"),
         ({"importance": "magic"}, "importance must be one of .*'magic'"),
-        ({"save_every": -1}, "save_every must be at least 0"),
+        ({"save_every": -1}, "save_every must be at least 0, got -1"),
+        ({"rank_timeout": -1}, "rank_timeout must be above 0, got -1"),
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"window": 0}, "window must be at least 1, got 0"),
+        ({"max_tokens": 38}, "max_tokens must be at least 1 and at most 37"),
+        ({"column": 3}, "column must be a name, got the int 3"),
+        ({"tokenizer": 3}, "tokenizer must be callable on a text, got the int 3"),
+        ({"statistics": 3}, "statistics must be Statistics or None, got the int 3"),
+        ({"ranks": 3}, "ranks must be Ranks or None, got the int 3"),
+        ({"progress": 3}, "progress must be True, False or a function, got the int 3"),
         ({"resume": True, "force": True}, "resume continues a run and force starts again"),
         ({"resume": "yes"}, "resume must be True or False"),
         ({"treebank": "nowhere.conllu"}, "no such file: nowhere.conllu"),
     ],
 )
 def test_arguments_that_are_refused(model: Any, tmp_path: Path, arguments: dict[str, Any], message: str) -> None:
-    with pytest.raises(MultiheadError, match=message):
-        mh.measure(model, DOCUMENTS, **({"out": tmp_path / "run"} | arguments))
+    """With and without a folder; none is created."""
+    for out in (tmp_path / "run", None):
+        with pytest.raises(MultiheadError, match=message):
+            mh.measure(model, DOCUMENTS, out=out, **arguments)
     assert not (tmp_path / "run").exists()
+
+
+def test_one_part_needs_no_list(model: Any) -> None:
+    assert mh.measure(model, DOCUMENTS, parts="kinds") == mh.measure(model, DOCUMENTS, parts=["kinds"])
 
 
 # ---- documents --------------------------------------------------------------------------------
