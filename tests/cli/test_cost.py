@@ -82,6 +82,28 @@ def test_a_saved_cut_model_and_a_function(
     assert run(capsys, "own_models:tiny").startswith("own_models:tiny\n  3 layers of 4 heads of 24")
 
 
+def test_a_saved_layout_that_shapes_do_not_tell_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even then are weights read."""
+    import torch
+    from transformers import CTRLConfig, CTRLModel
+
+    import multihead as mh
+    from multihead.errors import AnatomyError
+    from multihead.store.tensors import TensorIndex
+
+    torch.manual_seed(0)
+    model = CTRLModel(CTRLConfig(vocab_size=31, n_embd=24, n_layer=2, n_head=3, dff=40)).eval()
+    mh.save(model, tmp_path / "ctrl")
+    reads: list[TensorIndex] = []
+    read = TensorIndex.read
+    monkeypatch.setattr(TensorIndex, "read", lambda self, *args: reads.append(self) or read(self, *args))
+    with pytest.raises(AnatomyError, match=r"h\.0\.multi_head_attention .* layout\n\nhint: load the model"):
+        mh.cost(tmp_path / "ctrl")
+    assert not reads
+    assert mh.cost(mh.load(tmp_path / "ctrl"), tokens=7).parameters == 2 * 4 * (24 * 24 + 24)
+    assert reads
+
+
 @pytest.mark.parametrize(
     "words, said",
     [

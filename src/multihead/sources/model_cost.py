@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from multihead.errors import AnatomyError
 from multihead.measures.cost.cost import Cost
 from multihead.measures.cost.cost import cost as cost_of_sizes
 from multihead.measures.cost.spec import Spec
@@ -49,7 +48,8 @@ def cost(
         A `Cost`, which prints as a table: `cost.parameters`, `cost.flops`, `cost.total.cache_bytes`.
 
     Raises:
-        MultiheadError: if the name is unknown, or the attention has an unknown layout.
+        MultiheadError: if the name is unknown, or a config does not tell the layout of the attention: then load the
+            model and pass it.
         SizeError: if a size is not positive, or the dtype is unknown.
 
     >>> import multihead as mh
@@ -68,17 +68,9 @@ def cost(
     if is_function(name) and not Path(name).is_dir():
         return replace(cost_of_sizes(call_function(name)[0].eval(), **options), name=name)
     if name == EMBEDDED or (Path(name) / SAVED).is_file():
+        from multihead.store.load import structure  # imports torch, which known names do not need
+
         folder = model_folder(name)
         shown = name if name == EMBEDDED else folder.name
-        return replace(_saved_cost(folder, **options), name=shown)
+        return replace(cost_of_sizes(structure(folder), **options), name=shown)
     return cost_of_sizes(model, **options)
-
-
-def _saved_cost(folder: Path, **options: Any) -> Cost:
-    """Of a folder that `mh.save` wrote, from its manifest; a layout that names do not tell needs the weights."""
-    from multihead.store.load import load, structure  # imports torch, which known names do not need
-
-    try:
-        return cost_of_sizes(structure(folder), **options)
-    except AnatomyError:
-        return cost_of_sizes(load(folder), **options)
