@@ -113,7 +113,7 @@ def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterato
         return
     model, tokenizer = minilm()
     split = sentences(seed, calibration=count)
-    judge, text = SentenceJudge(model, tokenizer, split), Calibration(model, split.calibration, tokenizer)
+    judge, text = SentenceJudge(model, tokenizer, split), Calibration(model, split.calibration, tokenizer=tokenizer)
     for work, name in asked:
         yield one(work, name, model, text, works[work], seed, lambda m: asdict(judge(m)))
 
@@ -153,7 +153,7 @@ def cost(wanted: Callable[[str, str], bool], threads: int) -> Iterator[Row]:
     from multihead.edit.calibration import Calibration
 
     model, tokenizer = minilm()
-    text = Calibration(model, sentences(0).calibration, tokenizer)
+    text = Calibration(model, sentences(0).calibration, tokenizer=tokenizer)
     kept: list[Row] = []
     before = time.process_time()
     growth = peak_growth(lambda: kept.append(one("", "obs + re-fit", model, text, 0.5, 0, lambda _: {})))

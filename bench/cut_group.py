@@ -124,7 +124,7 @@ def minilm(seed: int, count: int, wanted: Callable[[str, str], bool]) -> Iterato
     model, tokenizer = minilm()
     split = sentences(seed, calibration=count)
     judge = SentenceJudge(model, tokenizer, split)
-    works = Works(model, Calibration(model, split.calibration, tokenizer))
+    works = Works(model, Calibration(model, split.calibration, tokenizer=tokenizer))
     for work, name in asked:
         small, took, healing = works.grouped(counts[work], name)
         numbers = asdict(judge(small)) | healing

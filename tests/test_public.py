@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import subprocess
 import sys
 from pathlib import Path
@@ -73,6 +74,36 @@ def test_modules_of_the_layer_are_public(name: str) -> None:
 def test_an_unknown_name_is_an_attribute_error(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"'{name}' has no attribute 'multi_head_attention'"):
         _ = importlib.import_module(name).multi_head_attention
+
+
+def test_options_have_one_default_and_are_named() -> None:
+    """Everywhere the same, and after the model and the data."""
+    defaults: dict[str, set[object]] = {}
+    positional: set[tuple[str, str]] = set()
+    for package in map(importlib.import_module, PUBLIC):
+        for name in package.__all__:
+            public = getattr(package, name)
+            if not inspect.isfunction(public) and not inspect.isclass(public):
+                continue
+            for option, parameter in inspect.signature(public).parameters.items():
+                if parameter.default is not parameter.empty and option in (
+                    "tokenizer",
+                    "batch_size",
+                    "max_tokens",
+                    "seed",
+                    "progress",
+                ):
+                    defaults.setdefault(option, set()).add(parameter.default)
+                    if parameter.kind is not parameter.KEYWORD_ONLY:
+                        positional.add((name, option))
+    assert defaults == {
+        "tokenizer": {None},
+        "batch_size": {8, None},  # None: of a Calibration, as many as fit into a batch
+        "max_tokens": {None},
+        "seed": {0},
+        "progress": {None},
+    }
+    assert not positional
 
 
 def _run(code: str) -> str:

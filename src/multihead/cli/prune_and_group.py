@@ -40,7 +40,7 @@ class FitOptions(ModelOptions, CalibrationOptions, OutputOptions):
         from multihead.edit.calibration import Calibration
 
         batches = self.arguments(BatchOptions, typed=True)
-        text = Calibration(loaded.model, documents, loaded.tokenizer, seed=self.seed, **batches)
+        text = Calibration(loaded.model, documents, tokenizer=loaded.tokenizer, seed=self.seed, **batches)
         name = ", ".join(self.calibration) or self.ids or "the sample text"
         size = f"{plural(text.documents, 'document')}, {plural(text.tokens + text.tokens_held_out, 'token')}"
         self.say(f"{loaded.summary()}; calibration: {name}, {size}")

@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from multihead._base.progress import Progress as NamedProgress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, Inputs, State
 from multihead.corpus.batches import PaddingStats, no_tokens
@@ -51,6 +52,14 @@ Runner = Callable[[Forward, Inputs], Any]
 
 class RunStopped(Exception):
     """The run was stopped on request; its state is in the checkpoint."""
+
+
+def with_total(progress: NamedProgress | None, corpus: Corpus) -> Callable[[str, float], None] | None:
+    """`progress` of passes over a corpus, called with the number of its batches; 0 if it can be read only once."""
+    if progress is None:
+        return None
+    total = 0 if iter(corpus.documents) is corpus.documents else corpus.count_batches()
+    return lambda name, batches: progress(name, batches, total)
 
 
 @dataclass

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_data, check_model, check_number, check_seed
 from multihead._base.plural import plural
+from multihead._base.progress import Progress
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document
 from multihead.corpus.language import warn_of_unknown
@@ -62,9 +63,6 @@ from multihead.model.run_by_blocks import BlockRun, Fronts, fronts_of
 from multihead.model.statistics.second_moments import Square
 from multihead.model.token_limit import learned_positions
 
-Progress = Callable[[str, int, int], None]
-"""Called with (name, done, total)."""
-
 PIECE = 512
 """Longer documents are cut into pieces of this many tokens, or as many as the model has positions."""
 FEW = 50_000
@@ -81,35 +79,37 @@ class Calibration:
     whole, or, if there are few, some rows of each. Token ids are kept, the content of ready batches, and from the
     choice of heads to the cut some activations, up to a bound (`originals`).
 
-    Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample.
+    Batches are the same every time, in an order drawn by `seed`: the first few are a fair sample. A batch has as
+    many documents as fit in 2,048 tokens: at most 64, or `batch_size`.
 
     >>> import multihead as mh
     >>> from multihead.edit import Calibration
     >>> model, tokenizer = mh.embedded()
-    >>> text = Calibration(model, tokenizer.sample_texts(), tokenizer)
+    >>> text = Calibration(model, tokenizer.sample_texts(), tokenizer=tokenizer)
     >>> [mh.plan(model, text, keep=keep).kept for keep in (0.75, 0.5)]  # the second does not run the model
     [9, 6]
     """
 
     @staticmethod
-    def of(model: nn.Module, data: Any, tokenizer: Any = None) -> Calibration:
+    def of(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Calibration:
         """`data` itself if it is a Calibration already."""
-        return data if isinstance(data, Calibration) else Calibration(model, data, tokenizer)
+        return data if isinstance(data, Calibration) else Calibration(model, data, tokenizer=tokenizer)
 
     def __init__(
         self,
         model: nn.Module,
         data: Iterable[Document] | Mapping[str, Any],
-        tokenizer: Any = None,
         *,
-        batch_size: int = 64,
+        tokenizer: Any = None,
+        batch_size: int | None = None,
         max_tokens: int | None = None,
         held_out: float = 0.125,
         seed: int = 0,
     ) -> None:
         check_model(model)
         check_data(data)
-        check_count("batch_size", batch_size)
+        if batch_size is not None:
+            check_count("batch_size", batch_size)
         check_number("held_out", held_out, above=0)
         check_seed(seed)
         self.model, self.seed = model, seed

@@ -21,6 +21,8 @@ from multihead.model.model_inputs import documents_in
 
 BATCH_TOKENS = 2048
 """A batch holds no more, padding included, unless one document does."""
+BATCH_DOCUMENTS = 64
+"""A batch of short documents holds no more, if no batch size is given."""
 
 
 def tokens_in(batch: Inputs) -> int:
@@ -155,7 +157,7 @@ def rows_of(batch: Inputs, rows: slice, count: int) -> Inputs:
 
 
 def batched(
-    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int, draw: random.Random
+    model: nn.Module, rows: Sequence[list[int]], tokenizer: Any, batch_size: int | None, draw: random.Random
 ) -> list[Inputs]:
     """Calibration batches of rows of similar length, equal if the model ignores padding masks, in a drawn order."""
     if not rows:
@@ -163,7 +165,7 @@ def batched(
     left, drawn, check = sorted(rows, key=len, reverse=True), list[Inputs](), PaddingCheck(model)
     one_length = len(left[0]) == len(left[-1])
     while left:
-        count = max(1, min(batch_size, BATCH_TOKENS // len(left[0])))
+        count = max(1, min(batch_size or BATCH_DOCUMENTS, BATCH_TOKENS // len(left[0])))
         if not one_length and not check.may_pad(left):
             count = min(count, sum(len(row) == len(left[0]) for row in left))
         options = Batching(tokenizer, count, window=1)

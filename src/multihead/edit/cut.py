@@ -15,10 +15,11 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import check_flag, check_function, check_instance, check_model
+from multihead._base.arguments import check_flag, check_instance, check_model
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
 from multihead.corpus.run import Runner
-from multihead.edit.calibration import Calibration, Progress, anatomy_on
+from multihead.edit.calibration import Calibration, anatomy_on
 from multihead.edit.distill import Distill
 from multihead.edit.distill import distill as distil
 from multihead.edit.kv_sharing.input_moments import moments_of
@@ -43,7 +44,7 @@ def cut(
     tokenizer: Any = None,
     refit: bool = True,
     distill: Distill | None = None,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> nn.Module:
     """Copy `model` without the heads that the plan removes, and fit the remaining weights to its outputs.
 
@@ -52,7 +53,7 @@ def cut(
         data: text to fit to; by default the text that the plan was made with.
         refit: fit the remaining weights to the outputs of the original.
         distill: train the cut model for some steps at the end (`multihead.edit.Distill`); if None, do not.
-        progress: called with (step, done, total).
+        progress: True shows bars on a terminal; a function is called with (step, done, total).
 
     Returns:
         The smaller model. The original is unchanged.
@@ -68,9 +69,9 @@ def cut(
     """
     check_model(model)
     _check(plan, refit, distill)
-    check_function("progress", progress)
-    with one_thread(model):
-        return _cut(model, plan, data, tokenizer, refit, distill, progress)
+    check_progress(progress)
+    with one_thread(model), shown_progress(progress) as shown:
+        return _cut(model, plan, data, tokenizer, refit, distill, shown)
 
 
 def _cut(
@@ -84,7 +85,7 @@ def _cut(
 ) -> nn.Module:
     """Cut the model as the plan says, then fit and distil."""
     plan.check(model)
-    text = plan.calibration if data is None else Calibration.of(model, data, tokenizer)
+    text = plan.calibration if data is None else Calibration.of(model, data, tokenizer=tokenizer)
     layers = {layer.name: layer for layer in anatomy_on(model, text)}
     plan.check_layers(layers.values())
     first = next((i for i, part in enumerate(plan.layers) if part.changes), len(plan.layers))

@@ -32,7 +32,8 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_count, check_number
 from multihead._base.eval_mode import eval_mode
-from multihead.edit.calibration import Calibration, Progress, anatomy_on
+from multihead._base.progress import Progress
+from multihead.edit.calibration import Calibration, anatomy_on
 from multihead.edit.distill_loss import DistillLoss
 from multihead.edit.splice_documents import endless
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError

@@ -11,13 +11,14 @@ torch.Size([12, 12])
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from multihead._base.progress import Progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, Inputs
 from multihead.corpus.data_parallel import shard
@@ -85,7 +86,7 @@ def head_covariance(
     batches: Iterable[Inputs],
     *,
     together: Sequence[Accumulator] = (),
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Square]:
     """The covariance of the heads' outputs, by the name of the weight set.
 

@@ -22,11 +22,12 @@ from typing import Any
 
 from torch import nn
 
-from multihead._base.arguments import check_count, check_function, check_model, check_number, check_seed
+from multihead._base.arguments import check_count, check_model, check_number, check_seed
 from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
-from multihead.edit.calibration import Calibration, Progress, anatomy_on
+from multihead.edit.calibration import Calibration, anatomy_on
 from multihead.edit.kv_sharing.cluster import cluster
 from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.layer_plan import LayerPlan
@@ -54,7 +55,7 @@ def plan(
     uniform: bool = False,
     multiple_of: int = 1,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> Plan:
     """Plan which heads to remove (`keep`, `remove` or `budget`), and which share keys and values (`kv_heads`).
 
@@ -71,7 +72,7 @@ def plan(
         uniform: all layers keep the same number of heads.
         multiple_of: the number of heads in every layer is a multiple of it.
         seed: of `method="random"`.
-        progress: called with (step, done, total).
+        progress: True shows bars on a terminal; a function is called with (step, done, total).
 
     Returns:
         A `Plan`, which prints as a table, can be edited and saved, and is passed to `mh.cut`.
@@ -95,7 +96,7 @@ def plan(
     _check_request({"keep": keep, "remove": remove, "budget": budget}, kv_heads)
     check_method(method)
     check_seed(seed)
-    check_function("progress", progress)
+    check_progress(progress)
     shape = Shape(min_heads, uniform, multiple_of)
     budget_name, share = (None, keep) if budget is None else parse(budget)
     if share is not None:
@@ -105,8 +106,8 @@ def plan(
             "data must be calibration text, got None: heads are chosen by what they do on it",
             hint="plan(model, texts, keep=0.5), with texts like those that the model will read",
         )
-    with one_thread(model):
-        text = None if data is None else calibrate(model, data, tokenizer, progress)
+    with one_thread(model), shown_progress(progress) as shown:
+        text = None if data is None else calibrate(model, data, tokenizer, shown)
         if text is None:
             plan = Plan.whole(model, anatomy_on(model, None))
         else:
@@ -125,7 +126,9 @@ def plan(
             request = _request(f"keep={keep:g}" if budget is None else f"budget {budget}", shape)
             plan = apply_order(plan, order, share, method=method, request=request)
         if kv_heads is not None and text is not None:
-            plan = _share_kv(plan, text, kv_heads, progress)
+            plan = _share_kv(plan, text, kv_heads, shown)
+        if text is not None:
+            text.progress = None  # the bars end here
     if not plan.changes:
         warnings.warn(
             f"the plan changes nothing: it keeps {plan.heads} of {plural(plan.heads, 'head')} ({plan.request})",
@@ -142,7 +145,7 @@ def calibrate(
 ) -> Calibration:
     """The calibration text to make a plan on: `data` as a `Calibration` of this model."""
     if not isinstance(data, Calibration):
-        data = Calibration(model, data, tokenizer)
+        data = Calibration(model, data, tokenizer=tokenizer)
     elif inner(data.model) is not inner(model):
         raise MultiheadError(
             f"the Calibration is of a different {type(inner(data.model)).__name__}",

@@ -22,7 +22,8 @@ from typing import Any
 from torch import nn
 
 from multihead._base.estimate import Estimate, ForwardCost, duration
-from multihead.edit.calibration import Calibration, Progress
+from multihead._base.progress import Progress
+from multihead.edit.calibration import Calibration
 from multihead.edit.calibration_text import tokens_in
 from multihead.edit.cut import cut
 from multihead.edit.distill import Distill

@@ -20,11 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from multihead._base.progress import Progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.data_parallel import shard
 from multihead.edit.block_reader import BlockReader, Seen
-from multihead.edit.calibration import Calibration, Progress
+from multihead.edit.calibration import Calibration
 from multihead.edit.fitted_map import LinearMap
 from multihead.edit.least_squares import NormalEquations, best_ridge, sum_of_squares
 from multihead.edit.original_stream import Original

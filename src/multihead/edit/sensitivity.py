@@ -15,12 +15,13 @@ where this is called fisher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import torch
 from jaxtyping import Float64
 from torch import Tensor, nn
 
+from multihead._base.progress import Progress
 from multihead.corpus.accumulator import Batch, Inputs
 from multihead.corpus.data_parallel import shard
 from multihead.corpus.run import BatchRunner
@@ -57,7 +58,7 @@ def head_sensitivity(
     documents: int = DOCUMENTS,
     probes: int = PROBES,
     seed: int = 0,
-    progress: Callable[[str, int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> dict[str, Float64[Tensor, " head"]]:
     """The sensitivity to every head on the first `documents`, by the name of its weight set."""
     first: list[tuple[int, Inputs]] = []

@@ -21,7 +21,7 @@ from multihead.corpus.checkpoint import EVERY, Checkpoint
 from multihead.corpus.documents import Corpus, Documents, rereadable
 from multihead.corpus.language import check_language
 from multihead.corpus.ranks import TIMEOUT, Ranks
-from multihead.corpus.run import Summary
+from multihead.corpus.run import Summary, with_total
 from multihead.corpus.run_folder import RunFolder, check_run_options
 from multihead.corpus.stopping import stop_after_batch
 from multihead.errors import MultiheadError
@@ -140,7 +140,7 @@ def measure(
         check_language(tokenizer, corpus.documents, "the text")
         measured = Parts.of(model, tokenizer, parts, lambda: corpus.first().inputs, **chosen)
         with shown_progress(progress, measured.pass_names) as shown:
-            summary = measured.run(corpus, progress=_counted(shown, corpus))
+            summary = measured.run(corpus, progress=with_total(shown, corpus))
         table = measured.columns() if several else measured.statistics.columns()
         if summary.padding.tokens:
             table = replace(table, about={**table.about, "batching": summary.padding.about()})
@@ -169,14 +169,6 @@ def measure(
             file = folder.finish(checkpoint, table)
             folder.say(f"{plural(len(table), 'head')}, {plural(len(table.columns), 'column')} → {file}")
         return table
-
-
-def _counted(progress: Progress | None, corpus: Corpus) -> Callable[[str, float], None] | None:
-    """`mh.measure`'s progress with the number of batches, unknown for data that can be read only once."""
-    if progress is None:
-        return None
-    total = 0 if iter(corpus.documents) is corpus.documents else corpus.count_batches()
-    return lambda name, batches: progress(name, batches, total)
 
 
 def _counted_documents(data: Any) -> Documents:

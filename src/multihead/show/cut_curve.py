@@ -50,7 +50,7 @@ def cut_curve(
     details: dict[tuple[str, float], CurvePoint] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        text = Calibration(model, fit, tokenizer, seed=seed)
+        text = Calibration(model, fit, tokenizer=tokenizer, seed=seed)
 
         def measure(point: Point, small: nn.Module) -> None:
             timed = point.method == methods[0]

@@ -60,7 +60,7 @@ def report(
     max_tokens: int | None = None,
     seed: int = 0,
     force: bool = False,
-    progress: bool | Progress = False,
+    progress: bool | Progress | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Report:
     """Measure `model` over `data`. With a `path`, also write the page there: one HTML file.

@@ -54,6 +54,20 @@ def test_batches_are_of_like_length_and_the_same_every_time(model: GPT2Model) ->
         assert torch.equal(a["input_ids"], b["input_ids"])
 
 
+@pytest.mark.parametrize(("length", "batch_size", "rows"), [(5, None, 64), (13, None, 64), (5, 7, 7)])
+def test_a_batch_size_bounds_a_batch(model: GPT2Model, length: int, batch_size: int | None, rows: int) -> None:
+    documents = [[i % 47, *[i // 47] * (length - 1)] for i in range(160)]
+    text = Calibration(model, documents, batch_size=batch_size)
+    assert max(len(batch["input_ids"]) for batch in text.fit()) == rows
+
+
+def test_a_batch_of_long_documents_has_2048_tokens() -> None:
+    torch.manual_seed(0)
+    model = GPT2Model(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=50, n_positions=200)).eval()
+    text = Calibration(model, [[i % 47, *[i // 47] * 99] for i in range(60)])
+    assert max(len(batch["input_ids"]) for batch in text.fit()) == 2048 // 100
+
+
 def test_long_documents_are_cut_to_the_models_positions(model: GPT2Model) -> None:
     text = Calibration(model, [list(range(1, 31)), [5, 6]], held_out=0.25)
     assert max(b["input_ids"].shape[1] for b in [*text.fit(), *text.held_out()]) == 13
@@ -162,7 +176,7 @@ class _Foreign:
 def test_text_in_another_language_is_said(model: GPT2Model) -> None:
     texts = ["das ist ein Übermaß äöü", "größe üben"] * 4
     with pytest.warns(UserWarning, match="are copies|are unknown") as said:
-        Calibration(model, texts, _Foreign())
+        Calibration(model, texts, tokenizer=_Foreign())
     assert "6 of 8 calibration documents are copies" in str(said[0].message)
     assert "4 of 7 tokens (57%) are unknown" in str(said[1].message)
 

@@ -357,7 +357,7 @@ def test_keep_outside_of_its_range(keep: float) -> None:
         ({"keep": 0.5, "seed": 1.5}, "seed must be an integer, got 1.5"),
         ({"keep": 0.5, "seed": None}, "seed must be an integer, got None"),
         ({"keep": 0.5, "seed": -1}, "seed must be at least 0, got -1"),
-        ({"keep": 0.5, "progress": 5}, "progress must be a function or None, got the int 5"),
+        ({"keep": 0.5, "progress": 5}, "progress must be True, False or a function, got the int 5"),
         ({"remove": 5}, "remove must be names of heads, got the int 5"),
         ({"remove": True}, "remove must be names of heads, got the bool True"),
     ],

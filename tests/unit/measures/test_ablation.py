@@ -326,7 +326,7 @@ def test_a_batch_axis_that_is_not_in_front_is_refused(method: str) -> None:
 
 def test_worth_joins_ranks_and_compares() -> None:
     model = zoo.ZOO["gpt2"].build()
-    told: list[tuple[str, float]] = []
+    told: list[tuple[str, float, float]] = []
     data = [[5, 6, 7, 8, 9], [11, 12, 13], [5, 9, 8, 20, 21, 22]]
     found = importance(model, data, method="all", batch_size=2, progress=lambda *said: told.append(said))
     table = found.table
@@ -335,9 +335,9 @@ def test_worth_joins_ranks_and_compares() -> None:
     ]  # fmt: skip
     order = table["ablation_zero"].argsort(descending=True)
     assert table["rank"][order].tolist() == [float(i + 1) for i in range(len(table))]
-    assert told[:2] == [("gradients", 1), ("gradients", 2)]
-    assert {name for name, _ in told[2:]} == {"ablation"}
-    counts = [count for _, count in told[2:]]
+    assert told[:2] == [("gradients", 1, 2), ("gradients", 2, 2)]
+    assert {(name, total) for name, _, total in told[2:]} == {("ablation", 2)}
+    counts = [count for _, count, _ in told[2:]]
     assert counts == sorted(counts)
     assert (counts[0] < 1, counts[-1]) == (True, 2), "a batch takes long, so its share is told"
     assert found.loss.startswith("language model")

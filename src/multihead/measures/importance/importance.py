@@ -25,23 +25,21 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_data, check_function, check_seed
+from multihead._base.arguments import check_data, check_seed
 from multihead._base.html_fragments import line, lines
 from multihead._base.plural import plural
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.accumulator import Accumulator
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
 from multihead.corpus.language import check_language
-from multihead.corpus.run import run
+from multihead.corpus.run import run, with_total
 from multihead.errors import SizeError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
 from multihead.measures.importance.choose_loss import AnyLoss, choose_loss
 from multihead.measures.importance.gradients import PROBES, Gradients
 from multihead.table.column_meaning import Meaning
 from multihead.table.table import HeadTable
-
-Progress = Callable[[str, float], None]
-"""Called with (pass, batches finished)."""
 
 METHODS = ("gradient", "ablation", "all")
 RANKED_BY = ("ablation_zero", "ablation_mean", "importance")
@@ -142,7 +140,7 @@ def importance(
     max_tokens: int | None = None,
     probes: int = PROBES,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> Importance:
     """Rank heads by the loss that each one saves, with standard errors over documents.
 
@@ -157,7 +155,7 @@ def importance(
         max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
         probes: random directions per batch, for models without a loss of their own, whose outputs are compared.
         seed: of the probes, and of masked tokens.
-        progress: called with (pass, batches finished).
+        progress: True shows bars on a terminal; a function is called with (pass, done, total).
 
     Returns:
         An `Importance`: `result.table` has a row per head and a rank, `result.loss` names the loss.
@@ -176,7 +174,7 @@ def importance(
         raise SizeError(f"method must be one of {', '.join(METHODS)}, got {method!r}", hint='method="gradient"')
     check_data(data)
     check_seed(seed)
-    check_function("progress", progress)
+    check_progress(progress)
     corpus = Corpus(model, rereadable(data), tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
     check_language(tokenizer, corpus.documents, "the text")
     chosen = choose_loss(loss, model, corpus.first().inputs, tokenizer, seed=seed)
@@ -184,14 +182,21 @@ def importance(
     measured: list[Accumulator] = []
     if method != "ablation":
         measured.append(Gradients(chosen, normalise=normalise, probes=probes, seed=seed))
-    _run(model, corpus, [*measured, *([] if means is None else [means])], progress)
-    if method != "gradient":
-        measured.append(Ablation(chosen, replace, means=means))
-        _run(model, corpus, measured[-1:], progress)
+    with shown_progress(progress) as shown:
+        passes = with_total(shown, corpus)
+        _run(model, corpus, [*measured, *([] if means is None else [means])], passes)
+        if method != "gradient":
+            measured.append(Ablation(chosen, replace, means=means))
+            _run(model, corpus, measured[-1:], passes)
     return Importance(ranked(reduce(HeadTable.join, [accumulator.columns() for accumulator in measured])))
 
 
-def _run(model: nn.Module, corpus: Corpus, accumulators: Sequence[Accumulator], progress: Progress | None) -> None:
+def _run(
+    model: nn.Module,
+    corpus: Corpus,
+    accumulators: Sequence[Accumulator],
+    progress: Callable[[str, float], None] | None,
+) -> None:
     if accumulators:
         pass_progress = None if progress is None else partial(progress, accumulators[0].name)
         run(model, corpus, accumulators, progress=pass_progress)

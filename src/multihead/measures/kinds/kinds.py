@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_instance, check_seed, integers
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
@@ -16,7 +18,7 @@ from multihead.corpus.checkpoint import Checkpoint
 from multihead.corpus.documents import Corpus
 from multihead.corpus.language import check_language
 from multihead.corpus.ranks import Ranks
-from multihead.corpus.run import run
+from multihead.corpus.run import run, with_total
 from multihead.errors import MultiheadError
 from multihead.measures.kinds.controls import stream_names, streams
 from multihead.measures.kinds.document_means import DocumentMeans
@@ -51,6 +53,7 @@ def kinds(
     special: Sequence[int] = (),
     classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     offsets: int = 16,
+    progress: bool | Progress | None = None,
 ) -> Kinds:
     """Name each head of `model` by its behaviour on `data`: shares of log n, and a kind that refines the leader.
 
@@ -65,6 +68,7 @@ def kinds(
         special: ids of special tokens, instead of the tokenizer's.
         classes: further classes of tokens: name → ids or words.
         offsets: the largest distance that counts as one.
+        progress: True shows bars on a terminal; a function is called with (pass, done, total).
 
     Returns:
         `Kinds`: `kinds["L0H1"].kind`, `.score` and `.why`; `kinds.of("previous")`; `kinds.table`.
@@ -79,6 +83,7 @@ def kinds(
     ('self', 'induction')
     """
     check_seed(seed)
+    check_progress(progress)
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
     measured = KindsMeasure(model, options, seed=seed)
     check_data(data)
@@ -88,8 +93,10 @@ def kinds(
         pieces = measured.pieces_for(corpus)
         corpus.documents = pieces.watch(corpus.documents)
     check_language(tokenizer, corpus.documents, "the text")
-    run(model, corpus, measured.accumulators)
-    measured.finish(corpus, pieces)
+    with shown_progress(progress) as shown:
+        passes = with_total(shown, corpus)
+        run(model, corpus, measured.accumulators, progress=None if passes is None else partial(passes, "kinds"))
+        measured.finish(corpus, pieces, progress=shown)
     return measured.result()
 
 
@@ -131,6 +138,7 @@ class KindsMeasure:
         *,
         checkpoint: Checkpoint | None = None,
         ranks: Ranks | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """For the kinds, run the model on random tokens that repeat, and on the corpus as pieces of one length.
 
@@ -146,7 +154,10 @@ class KindsMeasure:
             pieces.read(corpus.documents)
         self.length = pieces.length
         if len(pieces):
-            run(self.model, piece_corpus(self.model, pieces), [self.shares], checkpoint=checkpoint, ranks=ranks)
+            corpus = piece_corpus(self.model, pieces)
+            passes = with_total(progress, corpus)
+            report = None if passes is None else partial(passes, self.shares.name)
+            run(self.model, corpus, [self.shares], checkpoint=checkpoint, ranks=ranks, progress=report)
 
     def pieces_for(self, corpus: Corpus) -> Pieces:
         """No pieces yet, with the options of a corpus."""

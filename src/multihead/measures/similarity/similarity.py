@@ -22,19 +22,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from multihead._base.arguments import check_function, check_list, check_seed
+from multihead._base.arguments import check_list, check_seed
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, BatchRun, State
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import Corpus, rereadable
 from multihead.corpus.language import check_language
-from multihead.corpus.run import Progress, run
+from multihead.corpus.run import run, with_total
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
 from multihead.measures.similarity.attention_distances import AttentionDistances
@@ -61,7 +63,7 @@ def similarity(
     max_tokens: int | None = None,
     largest: int = LARGEST,
     seed: int = 0,
-    progress: Progress | None = None,
+    progress: bool | Progress | None = None,
 ) -> Similarity:
     """Measure how similar every two heads are, in a layer and across layers, in one pass over `data`.
 
@@ -74,7 +76,7 @@ def similarity(
         max_tokens: longer documents are cut into pieces of this length; default: the positions of the model.
         largest: limit for the covariance, in bytes; above it, CKA is a sketch with a reported error.
         seed: of the sketch, and of the attention rows that are compared.
-        progress: called with the number of finished batches.
+        progress: True shows bars on a terminal; a function is called with ("similarity", done, total).
 
     Returns:
         A `Similarity`: `result["cka"]` is a matrix, `result.most_similar()` the closest pairs, `result.groups()`
@@ -95,7 +97,7 @@ def similarity(
     if layers is not None:
         check_list("layers", layers, "layers", hint='layers=["L0", "L3"]')
     check_seed(seed)
-    check_function("progress", progress)
+    check_progress(progress)
     weights = find_weights(model)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
     if weights.reason:  # the weights were not found on an example input: try the data
@@ -104,7 +106,9 @@ def similarity(
     corpus = Corpus(model, data, **options)
     check_language(tokenizer, corpus.documents, "the text")
     sums = SimilaritySum(weights, layers=layers, largest=largest, seed=seed, by=by, within=within)
-    run(model, corpus, [sums], progress=progress)
+    with shown_progress(progress) as shown:
+        passes = with_total(shown, corpus)
+        run(model, corpus, [sums], progress=None if passes is None else partial(passes, sums.name))
     return sums.result()
 
 

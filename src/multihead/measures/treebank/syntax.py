@@ -18,6 +18,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +26,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
+from multihead._base.arguments import check_count
+from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, padded
 from multihead.corpus.documents import Corpus, document_number
-from multihead.corpus.run import run
+from multihead.corpus.run import run, with_total
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem, weights_of
 from multihead.layer._problem import autocast_disabled
@@ -56,12 +59,15 @@ def syntax(
     *,
     tokenizer: Any,
     batch_size: int = BATCH_SIZE,
+    progress: bool | Progress | None = None,
 ) -> Syntax:
     """How often the heads of `model` point along each dependency relation of a parsed text.
 
     Args:
         treebank: the path of a CoNLL-U file, its text, or sentences.
         tokenizer: a fast Hugging Face tokenizer, which returns the character offsets of every token.
+        batch_size: sentences at a time.
+        progress: True shows bars on a terminal; a function is called with ("syntax", done, total).
 
     Returns:
         A `Syntax`, whose `table` has the columns that `mh.measure(treebank=...)` adds.
@@ -69,8 +75,8 @@ def syntax(
     Raises:
         MultiheadError: if the treebank cannot be read, or the tokenizer returns no offsets.
     """
-    if batch_size < 1:
-        raise SizeError(f"batch_size must be at least 1, got {batch_size}", hint="batch_size=1 is one sentence")
+    check_count("batch_size", batch_size)
+    check_progress(progress)
     sentences = read_conllu(treebank) if isinstance(treebank, str | Path) else list(treebank)
     if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
         raise MultiheadError(
@@ -90,7 +96,9 @@ def syntax(
     pad_id = getattr(tokenizer, "pad_token_id", None) or 0
     corpus = Corpus(model, [padded([a.ids for a in batch], pad_id) for batch in batches])
     relations = Relations(batches)
-    run(model, corpus, [relations])
+    with shown_progress(progress) as shown:
+        passes = with_total(shown, corpus)
+        run(model, corpus, [relations], progress=None if passes is None else partial(passes, relations.name))
     counts = RelationCounts.side_by_side([relations.of[site.key] for site in relations.sites])
     return Syntax(tuple(relations.sites.heads), counts, len(sentences), skipped)
 
