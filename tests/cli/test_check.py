@@ -28,7 +28,7 @@ def smaller(given: Folders, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_side_by_side(multihead: Multihead, given: Folders, smaller: Path) -> None:
     said = multihead("check", given.gpt2, smaller, "--held-out", given.corpus, "--rounds", 3)
     assert said.code == 0, said.err
-    assert "gpt2: 6 heads, 0.0161 M parameters; smaller: 4 heads" in said.err
+    assert "gpt2: 6 heads, 16.1 k parameters; smaller: 4 heads" in said.err
     for words in ("perplexity", "parameters of attention", "KV cache", "−33.3%", "same most likely",
                   "whole model, 1 × 37 tokens", "attention layers alone", "quality on 7 documents"):  # fmt: skip
         assert words in said.out, words

@@ -29,8 +29,7 @@ def test_a_table_of_a_corpus(multihead: Multihead, given: Folders, tmp_path: Pat
     assert said.code == 0, said.err
     assert said.out == ""
     assert (
-        f"gpt2: 6 heads, 0.0161 M parameters; {given.corpus}: 7 documents in 3 batches; statistics, kinds"
-        in said.err
+        f"gpt2: 6 heads, 16.1 k parameters; {given.corpus}: 7 documents in 3 batches; statistics, kinds" in said.err
     )
     assert "of memory" in said.err
     assert f"next: multihead show {out} --sort kind_score --top 10" in said.err

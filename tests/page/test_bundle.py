@@ -30,7 +30,9 @@ def test_lockfile_names_no_registry() -> None:
 
 
 def test_sources_have_short_lines_and_are_checked() -> None:
-    for file in sorted((SHOW / "app").rglob("*.js")):
+    files = [file for file in sorted((SHOW / "app").rglob("*")) if file.suffix in (".js", ".css", ".html")]
+    assert {file.suffix for file in files} == {".js", ".css", ".html"}
+    for file in files:
         lines = file.read_text(encoding="utf-8").splitlines()
         long = [number for number, line in enumerate(lines, 1) if len(line) > 120]
         assert long == [], f"{file.name}: lines over 120 characters"

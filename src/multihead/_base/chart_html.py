@@ -32,12 +32,11 @@ from multihead._base.charts import (
     HeadGrid,
     Heatmap,
     LineChart,
-    fraction,
-    number,
     shade,
     word_colours,
 )
 from multihead._base.html_fragments import STYLE, dots, lines
+from multihead._base.number_text import fraction, number
 
 # ---- heatmaps ---------------------------------------------------------------------------------
 

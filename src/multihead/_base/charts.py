@@ -1,22 +1,19 @@
-"""Charts as data, and the palettes, scales and number formats of every face that draws them.
+"""Charts as data, and the palettes and scales of every face that draws them.
 
 A chart is a `Heatmap`, a `HeadGrid` or a `LineChart`. Four faces draw it: notebooks (`_base.chart_html`),
 figures (`show.figure`), the terminal (`show.terminal`) and the page, which receives `page_style()` as JSON.
 
 >>> import numpy as np
->>> from multihead._base.charts import Heatmap, number, shade
+>>> from multihead._base.charts import Heatmap, shade
 >>> shade("measure", 0.0), shade("measure", 1.0)
 ('#440154', '#fde725')
 >>> attention = Heatmap.attention(np.array([[1.0, 0.0], [0.75, 0.25]]), ["the", "cat"], ["the", "cat"])
 >>> attention.levels().tolist()[0], float(attention.levels()[1, 1])
 ([1.0, 0.0], 0.5)
->>> number(0.12345), number(1_234_567.0), number(float("nan"))
-('0.123', '1.2e6', '–')
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -25,6 +22,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from multihead._base.number_text import PAGE_FORMATS
 from multihead._base.share_words import SHARES, leading_shares
 
 Cells = Float[np.ndarray, "row column"]
@@ -80,35 +78,7 @@ def word_colours(words: Sequence[str]) -> dict[str, str]:
     return colours
 
 
-# ---- numbers ----------------------------------------------------------------------------------
-
-MISSING = "–"
-DIGITS = 3
-"""significant digits of a number"""
-PLAIN = (1e-3, 1e6)
-"""Numbers in this range are written without an exponent."""
-FRACTION_DIGITS = 2
-"""decimals of a fraction"""
-
-
-def number(x: float, digits: int = DIGITS) -> str:
-    """A number on a chart, with a few significant digits; integers below a million in full."""
-    if math.isnan(x):
-        return MISSING
-    if math.isinf(x):
-        return "∞" if x > 0 else "-∞"
-    if x == int(x) and abs(x) < PLAIN[1]:
-        return str(int(x))
-    if not PLAIN[0] <= abs(x) < PLAIN[1]:
-        mantissa, _, exponent = f"{x:.1e}".partition("e")
-        return f"{mantissa.removesuffix('.0')}e{int(exponent)}"
-    decimals = max(0, digits - 1 - math.floor(math.log10(abs(x))))
-    return f"{float(f'{x:.{digits}g}'):.{decimals}f}".rstrip("0").rstrip(".") if decimals else f"{x:.0f}"
-
-
-def fraction(x: float) -> str:
-    """A number from 0 to 1, with two decimals."""
-    return MISSING if math.isnan(x) else f"{x:.{FRACTION_DIGITS}f}"
+# ---- the page ----------------------------------------------------------------------------------
 
 
 def page_style() -> dict[str, Any]:
@@ -123,12 +93,7 @@ def page_style() -> dict[str, Any]:
         "weight_exponent": WEIGHT_EXPONENT,
         "size": [SMALLEST, LARGEST],
         "ring": {"size": [SMALLEST_RING, LARGEST_RING], "hole": RING_HOLE, "centre": RING_CENTRE},
-        "format": {
-            "missing": MISSING,
-            "digits": DIGITS,
-            "plain": PLAIN,
-            "fraction_digits": FRACTION_DIGITS,
-        },
+        "format": PAGE_FORMATS,
     }
 
 
@@ -186,9 +151,11 @@ class Heatmap:
 
 
 def pooled(cells: Cells, rows: int, columns: int | None = None) -> Float[np.ndarray, "pooled_row pooled_column"]:
-    """The heatmap with at most `most` cells along each side, without labels."""
-    down, across = (bin_starts(n, most) for n, most in zip(cells.shape, (rows, columns or rows), strict=True))
-    return np.fmax.reduceat(np.fmax.reduceat(cells, down, axis=0), across, axis=1)
+    """The largest number in each of at most `rows` x `columns` bins of nearly equal size; NaN if there is none."""
+    for axis, bins in enumerate((rows, columns or rows)):
+        if bins < cells.shape[axis]:
+            cells = np.fmax.reduceat(cells, bin_starts(cells.shape[axis], bins), axis=axis)
+    return cells
 
 
 def bin_starts(count: int, bins: int) -> list[int]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from multihead._base.number_text import amount
 from multihead._base.plural import plural
 from multihead._base.progress import shown_progress
 from multihead.cli.options import BatchOptions, CalibrationOptions, ModelOptions, OutputOptions, option
@@ -204,7 +205,7 @@ def _save(options: CutOptions, loaded: Pretrained, result: CutResult) -> dict[st
         options.say(f"saved in {str(dtype).removeprefix('torch.')}, like the original; --dtype chooses another")
     saved = save(small, options.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=options.force)
     before, after = result.parameters
-    options.say(f"{before / 1e6:.3g} → {after / 1e6:.3g} M parameters in {duration(result.seconds)}")
+    options.say(f"{amount(before)} → {amount(after)} parameters in {duration(result.seconds)}")
     options.say(f"saved: {saved}")
     return {
         "fits": result.record.get("fits", []), "distilled": result.record.get("distilled"),

@@ -14,6 +14,7 @@ from torch import nn
 
 from multihead._base.arguments import check_data, check_function, check_instance, check_path, check_seed
 from multihead._base.estimate import Estimate, ForwardCost
+from multihead._base.number_text import amount
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, WINDOW, Batching, Document
@@ -264,7 +265,7 @@ class _FolderRun:
         text = f"{documents.name}: {plural(documents.count, 'document')} in {about}{batches} batch"
         text += "" if batches == 1 else "es"
         self.folder.say(
-            f"{name}: {plural(heads, 'head')}, {cost.parameters / 1e6:.3g} M parameters; {text}; {self.parts.names}"
+            f"{name}: {plural(heads, 'head')}, {amount(cost.parameters)} parameters; {text}; {self.parts.names}"
         )
         self.folder.say(f"{resumed}{Estimate(seconds, memory)}")
         if processes < ranks.size:

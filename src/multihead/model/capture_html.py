@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from multihead._base.chart_html import heatmap_html
-from multihead._base.charts import Cells, Heatmap, number, pooled
+from multihead._base.charts import Cells, Heatmap, pooled
 from multihead._base.html_fragments import line, table
+from multihead._base.number_text import number
 from multihead.errors import MultiheadError
 from multihead.model.capture_table import table_of
 from multihead.table.view import STATISTICS

@@ -17,12 +17,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int, UInt8
 from torch import Tensor
 
-from multihead._base.charts import bin_starts
+from multihead._base.charts import bin_starts, pooled
 from multihead.errors import SizeError
 from multihead.layer import Problem, weights_of
 from multihead.layer.outputs import Cells
@@ -101,7 +100,7 @@ class HeadMap:
             rows = [int((pixel_of_row == pixel).int().argmax()) for pixel in range(height)]
         picture = torch.zeros(height, width, dtype=torch.uint8)
         for block_rows, block in self._blocks([part.y + row for row in rows]):
-            largest = _largest(block[:, part.x : part.x + part.w], width)
+            largest = torch.from_numpy(pooled(block[:, part.x : part.x + part.w].numpy(), len(block), width))
             coded = (largest.clamp(0, 1).sqrt() * 255).round().to(torch.uint8)
             pixels = pixel_of_row[torch.tensor(block_rows) - part.y]
             picture.scatter_reduce_(0, pixels[:, None].expand(-1, width), coded, "amax")
@@ -138,11 +137,3 @@ def _bins(count: int, bins: int) -> Int[Tensor, " count"]:
     """Which of some even bins each index is in."""
     starts = torch.tensor(bin_starts(count, bins))
     return torch.bucketize(torch.arange(count), starts[1:], right=True)
-
-
-def _largest(cells: Float[Tensor, "row key"], bins: int) -> Float[Tensor, "row bin"]:
-    """The largest weight in each of some even bins of keys, the pixels of a tile."""
-    count = cells.shape[1]
-    if bins == count:
-        return cells
-    return torch.from_numpy(np.maximum.reduceat(cells.numpy(), bin_starts(count, bins), axis=1))

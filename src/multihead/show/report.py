@@ -22,10 +22,10 @@ from torch import nn
 from multihead._base.chart_html import head_grid_html, line_chart_html
 from multihead._base.html_fragments import line, lines
 from multihead._base.labels import without_value
+from multihead._base.number_text import amount, number
 from multihead._base.plural import plural
 from multihead.edit.plan_text import table as text_table
 from multihead.measures.cost.cost import Cost
-from multihead.measures.cost.cost_text import amount
 from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.similarity.similarity_result import Similarity
 from multihead.show import report_page
@@ -229,6 +229,6 @@ def _kind_table(rows: Sequence[KindRow], importance_title: str) -> tuple[list[st
     cells: list[list[str]] = []
     for kind, heads, importance in rows:
         which = " ".join(heads[:NAMED]) + (" ..." if len(heads) > NAMED else "")
-        mean = ["–" if importance is None else f"{importance:.3g}"] if measured else []
+        mean = ["–" if importance is None else number(importance)] if measured else []
         cells.append([kind, str(len(heads)), *mean, which])
     return titles, cells

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from multihead._base.estimate import Estimate, ForwardCost
+from multihead._base.number_text import amount
 from multihead._base.plural import plural
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ def announcement(
     from multihead.model.find_sites import find_sites
 
     heads = len(find_sites(model, corpus.first().inputs).heads)
-    size = f"{plural(heads, 'head')}, {sum(p.numel() for p in model.parameters()) / 1e6:.3g} M parameters"
+    size = f"{plural(heads, 'head')}, {amount(sum(p.numel() for p in model.parameters()))} parameters"
     documents = f"{corpus_name or 'the data'}: {plural(corpus.document_count, 'document')}"
     estimate = report_estimate(model, corpus, parts=parts, heads=heads, **estimated)
     return [

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from multihead._base.charts import Heatmap, fraction, shade
+from multihead._base.charts import Heatmap, shade
+from multihead._base.number_text import fraction
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from multihead._base.json_files import read_json_object
+from multihead._base.number_text import amount
 from multihead._base.plural import plural
 from multihead.errors import MultiheadError
 from multihead.sources.hub import download, is_hub_name
@@ -87,7 +88,7 @@ class Pretrained(tuple["nn.Module", Any]):
         from multihead.model.find_sites import find_sites  # imports torch
 
         heads = plural(len(find_sites(self.model).heads), "head")
-        return f"{self.name}: {heads}, {sum(p.numel() for p in self.model.parameters()) / 1e6:.3g} M parameters"
+        return f"{self.name}: {heads}, {amount(sum(p.numel() for p in self.model.parameters()))} parameters"
 
     @property
     def stored_dtype(self) -> torch.dtype | None:

@@ -44,8 +44,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, statement
 
 TOKENS = 48
 """Longer sequences are cut to this."""
@@ -73,8 +74,8 @@ def any_pattern(layer: LayerSample) -> Result:
     dims = sorted({d for d in (1, 2, 4, 8, 16, 32) if d < n} | {n})
     head_counts = [h for h in (1, 2, 4, 8, 16, 32) if width % h == 0]
     error = best_of_rank(pattern, min(d_k, n))
-    limit = Side(f"ε {short(constructed, 2)} (d_k {n})", EPSILON)
-    left = f"ε {short(error, 2)} (d_k {d_k})"
+    limit = Side(f"ε {number(constructed, 2)} (d_k {n})", EPSILON)
+    left = f"ε {number(error, 2)} (d_k {d_k})"
     comparison = Comparison(Side(left, constructed), "<=", limit, always=Comparison(Side(left, error), "<=", limit))
     rank = int(torch.linalg.matrix_rank(x, rtol=1e-12))
     because = {

@@ -36,9 +36,10 @@ from __future__ import annotations
 
 import math
 
+from multihead._base.number_text import number
 from multihead.measures.cost.cost import cost
 from multihead.statements.layer_shape import LayerShape, exponent
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 
 LENGTHS = (64, 128, 256, 512, 1024)
 
@@ -64,13 +65,13 @@ def attention_flops(shape: LayerShape) -> Result:
         "=",
         Side(f"n^{in_n:.2f}, h^{abs(in_h):.2f}", 0.0),
         atol=1e-6,
-        always=Comparison(Side(f"n {n}", n), ">=", Side(short(crossover), crossover)),
+        always=Comparison(Side(f"n {n}", n), ">=", Side(number(crossover), crossover)),
     )
     because = {
         "fails": "torch's count differs from the closed form.",
         "holds": "q kᵀ and P v dominate at this length, and splitting d_model into more heads is free.",
         "holds only if": f"At {n} tokens the projections, h n d_model d_k, dominate, which the formula excludes; "
-        f"above {short(math.ceil(crossover))} tokens q kᵀ and P v do.",
+        f"above {number(math.ceil(crossover))} tokens q kᵀ and P v do.",
     }[comparison.verdict]
     numbers = {
         "tokens": LENGTHS,

@@ -31,8 +31,9 @@ for n, explicit, fused in zip(*(result.numbers[k] for k in ("tokens", "explicit_
 
 from __future__ import annotations
 
+from multihead._base.number_text import number
 from multihead.statements.layer_shape import LayerShape, exponent
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 
 LOWEST, HIGHEST = 0.5, 4.0
 """Bytes by count over bytes by the formula, which is an order of growth."""
@@ -53,9 +54,9 @@ def attention_memory(shape: LayerShape) -> Result:
     in_n, fused_in_n = exponent(lengths, explicit), exponent(lengths, fused)
     ratios = [counted / expected for counted, expected in zip(explicit, formula, strict=True)]
     comparison = Comparison(
-        Side(f"{short(explicit[-1] / 1e6)} MB at n = {lengths[-1]}", ratios),
+        Side(f"{number(explicit[-1] / 1e6)} MB at n = {lengths[-1]}", ratios),
         "=",
-        Side(f"{short(formula[-1] / 1e6)} MB by M", (HIGHEST + LOWEST) / 2),
+        Side(f"{number(formula[-1] / 1e6)} MB by M", (HIGHEST + LOWEST) / 2),
         atol=(HIGHEST - LOWEST) / 2,
         always=Comparison(Side(f"n^{fused_in_n:.2f} fused", fused_in_n), ">", Side("n^1.5", 1.5)),
     )

@@ -45,9 +45,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.curvature import curvature
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 from multihead.statements.toy_layer import Loss, ToyLayer, Weights, descend, trainable
 
 EXACT = 1e-8
@@ -77,9 +78,9 @@ def chain_rule(layer: LayerSample) -> Result:
     norms = auto.flatten(1).norm(dim=1)
     before, after = _norms_of_a_student(toy, layer.seed)
     comparison = Comparison(
-        Side(f"off by {short(error, 2)}", (error, slope_error)),
+        Side(f"off by {number(error, 2)}", (error, slope_error)),
         "=",
-        Side(f"slopes by {short(slope_error, 2)}", 0.0),
+        Side(f"slopes by {number(slope_error, 2)}", 0.0),
         atol=(EXACT, NEAR),
     )
     if comparison.true:

@@ -49,8 +49,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, statement
 from multihead.statements.subspaces import pairs
 
 SAME = 0.05
@@ -74,12 +75,12 @@ def cosine_diversity(layer: LayerSample) -> Result:
     cosines, turned = flat_cosines(w), turned_cosines(w)
     D, best, random = diversity(cosines), diversity(turned), random_diversity(w[0].numel())
     disguised = diversity(flat_cosines(_turned_at_random(w, layer.seed)))
-    comparison = Comparison(Side(f"D {short(D)}", D), "=", Side(f"{short(best)} turned to fit", best), atol=SAME)
+    comparison = Comparison(Side(f"D {number(D)}", D), "=", Side(f"{number(best)} turned to fit", best), atol=SAME)
     because = (
         f"Turning heads within their spans lowers D by no more than {SAME}."
         if comparison.true
         else "One cosine compares coordinates, not spans: the same heads turned in their spans, to fit or at "
-        f"random, have D {short(best)} or {short(disguised)}; random matrices {short(random)}."
+        f"random, have D {number(best)} or {number(disguised)}; random matrices {number(random)}."
     )
     numbers = {
         "D": D,

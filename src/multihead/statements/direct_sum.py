@@ -42,8 +42,9 @@ import math
 
 import torch
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 from multihead.statements.subspaces import basis, rank_of
 
 
@@ -71,7 +72,7 @@ def direct_sum(layer: LayerSample) -> Result:
         because = f"No head writes {width - rank} of {width} directions."
     else:
         because = "Every direction is written by exactly one combination of heads; "
-        because += f"condition number {short(condition)}: {_text(condition)}."
+        because += f"condition number {number(condition)}: {_text(condition)}."
     if dims != layer.d_model:
         because += f" ⊕ ℝ^d_k has {dims} dimensions, not {layer.d_model}."
     numbers = {

@@ -41,8 +41,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample, SequenceSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 from multihead.statements.toy_layer import causal_softmax
 
 SAME = 1e-5
@@ -73,7 +74,7 @@ def equals_one_head(layer: LayerSample) -> Result:
     first_keys = [many.argmax(-1) for many, _ in maps]
     agree = float(torch.cat([(keys == keys[0]).all(0).double() for keys in first_keys]).mean())
     comparison = Comparison(
-        Side(f"outputs differ {short(difference, 2)}", difference), "=", Side("0", 0.0), atol=SAME
+        Side(f"outputs differ {number(difference, 2)}", difference), "=", Side("0", 0.0), atol=SAME
     )
     if comparison.true and layer.heads == 1:
         because = "There is one head."
@@ -83,7 +84,7 @@ def equals_one_head(layer: LayerSample) -> Result:
         because = "Heads agree on their first keys, but the map of one head differs: for equal heads it is P^√h."
     else:
         because = f"Heads look at different keys (all agree in {agree:.0%} of rows), one head has one map for all."
-    because += f" Made one-hot by force they differ by {short(one_hot, 2)}."
+    because += f" Made one-hot by force they differ by {number(one_hot, 2)}."
     left_out = _left_out(layer)
     if left_out > NEAR:
         because += " Operations on scores besides scaling (bias, window, cap, sink) are excluded: "

@@ -28,8 +28,9 @@ for options in ({}, {"head_dim": 10}):
 
 from __future__ import annotations
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 from multihead.statements.subspaces import basis
 
 
@@ -44,7 +45,7 @@ def head_dimension(layer: LayerSample) -> Result:
     w, d_k, d_v = layer.weights, layer.key_dim, layer.value_dim
     expected = layer.d_model / layer.heads
     rank_q, rank_v = ([len(basis(head)) for head in projection] for projection in (w.q, w.v))
-    right = Side(f"d_model/h {short(expected)}", expected)
+    right = Side(f"d_model/h {number(expected)}", expected)
     comparison = Comparison(
         Side(f"d_k {d_k}, rank {min(rank_q)}", (d_k, d_v)),
         "=",
@@ -56,7 +57,7 @@ def head_dimension(layer: LayerSample) -> Result:
     because = {
         "holds": f"Every W_Qⁱ and W_Vⁱ has rank d_model/h; each reads {read:.0%} of the input coordinates.",
         "holds only if": f"Rows are d_model/h, but some heads use fewer: rank {min(rank_q + rank_v)}.",
-        "fails": f"Heads are of {sizes}, not of {short(expected)}: h times that is not d_model.",
+        "fails": f"Heads are of {sizes}, not of {number(expected)}: h times that is not d_model.",
     }[comparison.verdict]
     numbers = {"key_dim": d_k, "expected": expected, "rank_q": rank_q, "rank_v": rank_v, "read": read}
     return Result(comparison, because, numbers)

@@ -32,9 +32,10 @@ import math
 
 import torch
 
+from multihead._base.number_text import number
 from multihead.statements.curvature import curvature
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, NoVerdict, Result, Side, short, statement
+from multihead.statements.statement import Comparison, NoVerdict, Result, Side, statement
 from multihead.statements.toy_layer import ToyLayer, descend
 
 STEPS = 200
@@ -59,9 +60,9 @@ def hessian_at_minimum(layer: LayerSample) -> Result:
     shares = [a / b if b > 0 else 0.0 for a, b in zip(lowest, largest, strict=True)]
     if any(math.isnan(share) for share in shares):
         raise NoVerdict("not enough data", "λ_min –", "0", "Lanczos did not converge in time.")
-    starting = Side(f"{short(shares[0], 2)} λ_max at start", shares[0])
+    starting = Side(f"{number(shares[0], 2)} λ_max at start", shares[0])
     comparison = Comparison(
-        Side(f"λ_min {short(shares[2], 2)} λ_max", shares[2]),
+        Side(f"λ_min {number(shares[2], 2)} λ_max", shares[2]),
         ">=",
         Side(starting.text, 0.0),
         atol=FLAT,
@@ -74,7 +75,7 @@ def hessian_at_minimum(layer: LayerSample) -> Result:
     }[comparison.verdict]
     with torch.no_grad():
         losses = [float(loss(w)) for w in (start, trained)]
-    because += f" After training (loss {losses[0]:.2g} → {losses[1]:.2g}) λ_min is {short(shares[1], 2)} λ_max."
+    because += f" After training (loss {losses[0]:.2g} → {losses[1]:.2g}) λ_min is {number(shares[1], 2)} λ_max."
     numbers = {
         "shares": shares,
         "lowest": list(lowest),

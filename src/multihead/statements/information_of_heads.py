@@ -79,6 +79,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.gaussian import (
     blocks,
     covariance,
@@ -89,7 +90,7 @@ from multihead.statements.gaussian import (
     with_noise,
 )
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, statement
 
 NOISE = 0.01
 """Variance of the noise, as a share of the mean variance of one coordinate."""
@@ -138,11 +139,11 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
     in_output = projected_information(channel.signal, channel.noise, w.transpose(0, 1).flatten(1))
     behind, parts = _with_noise_behind(layer, channel)
     comparison = Comparison(
-        Side(f"I(MultiHead) {short(in_output)}", in_output),
+        Side(f"I(MultiHead) {number(in_output)}", in_output),
         ">=",
-        Side(f"best head {short(max(heads))} nats", max(heads)),
+        Side(f"best head {number(max(heads))} nats", max(heads)),
         rtol=EQUAL,
-        always=Comparison(Side(short(behind), behind), ">=", Side(short(max(parts)), max(parts)), rtol=EQUAL),
+        always=Comparison(Side(number(behind), behind), ">=", Side(number(max(parts)), max(parts)), rtol=EQUAL),
     )
     ending = {
         "holds": ".",
@@ -151,7 +152,7 @@ def at_least_the_best_head(layer: LayerSample) -> Result:
     }
     because = (
         f"The best head is H{heads.index(max(heads))}. With noise behind W_O instead, the layer has "
-        f"{short(behind)} nats and its best head {short(max(parts))}{ending[comparison.verdict]}"
+        f"{number(behind)} nats and its best head {number(max(parts))}{ending[comparison.verdict]}"
     )
     numbers = {
         "layer": in_output,
@@ -203,12 +204,12 @@ def capacities_add_up(layer: LayerSample) -> Result:
         heads = [c + part / len(rows) for c, part in zip(heads, parts, strict=True)]
     summed = sum(heads)
     comparison = Comparison(
-        Side(f"C_total {short(total)}", total), "=", Side(f"Σ C_i {short(summed)} nats", summed), rtol=EQUAL
+        Side(f"C_total {number(total)}", total), "=", Side(f"Σ C_i {number(summed)} nats", summed), rtol=EQUAL
     )
     because = (
         "No two heads carry the same information."
         if comparison.true
-        else f"Σ C_i counts {short(summed - total)} nats more than once: heads read shared directions of shared "
+        else f"Σ C_i counts {number(summed - total)} nats more than once: heads read shared directions of shared "
         "tokens."
     )
     if layer.kv_heads < layer.heads:
@@ -249,17 +250,17 @@ def information_splits(layer: LayerSample) -> Result:
     chance, right = _total_correlation_by_chance(layer, channel), sum(heads) - given_input
     corrected = sum(heads) - shared + given_input
     comparison = Comparison(
-        Side(f"I(X;Y) {short(joint)}", joint),
+        Side(f"I(X;Y) {number(joint)}", joint),
         "=",
-        Side(f"Σ I − TC(·|X) {short(right)} nats", right),
+        Side(f"Σ I − TC(·|X) {number(right)} nats", right),
         rtol=EQUAL,
         atol=chance,
     )
     because = (
-        f"Heads share {short(shared)} nats, no more than after shuffling tokens ({short(chance)})."
+        f"Heads share {number(shared)} nats, no more than after shuffling tokens ({number(chance)})."
         if comparison.true
-        else f"TC(heads|X) is {short(abs(round(given_input, 6)))}: noise is independent. Heads share TC(heads) = "
-        f"{short(shared)} nats (shuffled tokens: {short(chance)}); with it the right side is {short(corrected)}."
+        else f"TC(heads|X) is {number(abs(round(given_input, 6)))}: noise is independent. Heads share TC(heads) = "
+        f"{number(shared)} nats (shuffled tokens: {number(chance)}); with it the right side is {number(corrected)}."
     )
     numbers = {
         "joint": joint,

@@ -49,8 +49,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, statement
 
 FINE, COARSE = 1e-10, 1e-2
 """Singular values that count: all that fp64 can tell, and those above 1 % of the largest."""
@@ -74,15 +75,15 @@ def joint_coverage(layer: LayerSample) -> Result:
     middle = int(gain.argsort(stable=True)[(len(maps) - 1) // 2])  # above 0 if most are
     rank, best_rank = float(stacked[middle]), float(best[middle])
     comparison = Comparison(
-        Side(f"rank {short(rank)} of {short(float(keys[middle]))} tokens", rank),
+        Side(f"rank {number(rank)} of {number(float(keys[middle]))} tokens", rank),
         ">",
-        Side(f"best head {short(best_rank)}", best_rank),
+        Side(f"best head {number(best_rank)}", best_rank),
     )
     share = float((gain > 0).double().mean())
     because = (
         "Counting singular values above 1 % of the largest, all heads together have a higher rank than the best "
-        f"one in {short(100 * share)} % of {len(maps)} sequences; up to rounding "
-        f"{short(float(stacked_fine[middle]))} against {short(float(best_fine[middle]))}. The union is not a "
+        f"one in {number(100 * share)} % of {len(maps)} sequences; up to rounding "
+        f"{number(float(stacked_fine[middle]))} against {number(float(best_fine[middle]))}. The union is not a "
         "space; its span is meant."
     )
     numbers = {

@@ -41,8 +41,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, statement
 
 RANKED = 0.9
 """Two measures rank heads in the same way from this rank correlation on."""
@@ -63,13 +64,13 @@ def mean_output_importance(layer: LayerSample) -> Result:
         raise not_applicable("all equal", "no ranking", "All heads have the same value.")
     rho, rho_of_size = _rank_correlation(mean, change), _rank_correlation(sizes, change)
     comparison = Comparison(
-        Side(f"rank correlation {short(rho, 2)}", rho), ">=", Side(f"1 (from {RANKED})", RANKED)
+        Side(f"rank correlation {number(rho, 2)}", rho), ">=", Side(f"1 (from {RANKED})", RANKED)
     )
     best, named = int(change.argmax()), int(mean.argmax())
     because = (
-        f"Without H{best} the output changes most ({short(100 * float(change[best]), 2)} %); ‖E head‖ puts "
+        f"Without H{best} the output changes most ({number(100 * float(change[best]), 2)} %); ‖E head‖ puts "
         f"{'it first too' if named == best else f'H{named} first'}. E‖W_O head‖² ranks with "
-        f"{short(rho_of_size, 2)}."
+        f"{number(rho_of_size, 2)}."
     )
     numbers = {
         "rank_correlation": rho,

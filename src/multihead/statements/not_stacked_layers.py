@@ -33,8 +33,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, statement
 from multihead.statements.toy_layer import causal_softmax
 
 SAME = 1e-6
@@ -56,7 +57,7 @@ def not_stacked_layers(layer: LayerSample) -> Result:
     difference = float((stacked - side_by_side).norm()) / size if size else 0.0
     order = float((stacked - reversed_).norm()) / size if size else 0.0
     comparison = Comparison(
-        Side(f"differ by {short(difference, 2)}", difference), "!=", Side("0 if the same", 0.0), atol=SAME
+        Side(f"differ by {number(difference, 2)}", difference), "!=", Side("0 if the same", 0.0), atol=SAME
     )
     if comparison.true:
         matters = "matters" if order >= SAME else "does not matter"

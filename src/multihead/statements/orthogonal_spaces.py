@@ -53,8 +53,9 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, statement
 from multihead.statements.subspaces import basis, largest_cosines, overlaps, pairs, random_spans
 
 COSINE = 0.01
@@ -103,8 +104,8 @@ def orthogonal_spaces(layer: LayerSample) -> Result:
     if not spans:
         raise not_applicable("no spans", "90°", "The weights are 0: they span nothing.")
     largest = {letter: float(x.cosines.max()) for letter, x in spans.items()}
-    angles = "/".join(short(_degrees(cosine), 2) for cosine in largest.values())
-    random = "/".join(short(_degrees(x.random_cosine), 2) for x in spans.values())
+    angles = "/".join(number(_degrees(cosine), 2) for cosine in largest.values())
+    random = "/".join(number(_degrees(x.random_cosine), 2) for x in spans.values())
     comparison = Comparison(
         Side(f"least angle {'/'.join(spans)} {angles}°", list(largest.values())),
         "=",
@@ -113,12 +114,12 @@ def orthogonal_spaces(layer: LayerSample) -> Result:
     )
     crowded = [letter for letter, x in spans.items() if x.crowded]
     if comparison.true:
-        because = f"No two spans have an angle below {short(_degrees(COSINE))}°."
+        because = f"No two spans have an angle below {number(_degrees(COSINE))}°."
     elif crowded:
         because = f"The ranks of {', '.join(crowded)} add up to more than d_model."
     else:
-        overlap = "/".join(short(x.overlap, 2) for x in spans.values())
-        expected = "/".join(dict.fromkeys(short(x.random_overlap, 2) for x in spans.values()))
+        overlap = "/".join(number(x.overlap, 2) for x in spans.values())
+        expected = "/".join(dict.fromkeys(number(x.random_overlap, 2) for x in spans.values()))
         because = f"Spans of {'/'.join(spans)} overlap by {overlap} (mean cos²), random ones by {expected}."
     if layer.kv_heads < layer.heads:
         because += f" K and V are compared per kv head ({layer.kv_heads} of them)."

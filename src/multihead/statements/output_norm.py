@@ -53,9 +53,10 @@ from __future__ import annotations
 
 import torch
 
+from multihead._base.number_text import number
 from multihead.statements.float64_copy import Float64Copy
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 
 NEAR = 0.1
 """Two sizes are equal if they differ by no more than this share."""
@@ -72,10 +73,10 @@ def output_norm(layer: LayerSample) -> Result:
     copied = Float64Copy.of(layer, sequences=8, tokens=64).normalised()
     new, trained = (float(c.run().detach().square().sum(-1).mean()) for c in (copied.redrawn(layer.seed), copied))
     goal = float(layer.d_out)
-    side = Side(f"d_model {short(goal)}", goal)
+    side = Side(f"d_model {number(goal)}", goal)
     nearest = min(new, trained, key=lambda value: abs(value - goal))
     comparison = Comparison(
-        Side(f"fresh {short(new)}, this {short(trained)}", nearest),
+        Side(f"fresh {number(new)}, this {number(trained)}", nearest),
         "=",
         side,
         rtol=NEAR,
@@ -84,9 +85,9 @@ def output_norm(layer: LayerSample) -> Result:
     predicted = _size_for_independent_tokens(layer, copied)
     as_run = float(layer.output.square().sum(1).mean())
     because = (
-        f"In the model, inputs of ‖x‖² {short(float(layer.inputs.square().sum(1).mean()))} have outputs of "
-        f"{short(as_run)}. For white, independent tokens it is Σ_ij E[a_i·a_j] tr(M_i M_jᵀ), M = W_O W_V: here "
-        f"{short(predicted)}. Nothing ties that to d_model."
+        f"In the model, inputs of ‖x‖² {number(float(layer.inputs.square().sum(1).mean()))} have outputs of "
+        f"{number(as_run)}. For white, independent tokens it is Σ_ij E[a_i·a_j] tr(M_i M_jᵀ), M = W_O W_V: here "
+        f"{number(predicted)}. Nothing ties that to d_model."
     )
     because += f" The copy lacks {copied.missing}." if copied.missing else ""
     numbers = {

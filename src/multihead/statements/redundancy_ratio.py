@@ -43,8 +43,9 @@ from __future__ import annotations
 
 import torch
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Result, Side, not_applicable, statement
 from multihead.statements.subspaces import pairs
 
 NEAR = 0.1
@@ -70,15 +71,17 @@ def redundancy_ratio(layer: LayerSample) -> Result:
     itself, others = R.diagonal(), pairs(R)
     lowest, highest = float(itself.min()), float(itself.max())
     comparison = Comparison(
-        Side(f"R_ii {short(float(itself.median()), 2)} (median)", lowest),
+        Side(f"R_ii {number(float(itself.median()), 2)} (median)", lowest),
         ">=",
         Side("1 for a copy", 1.0),
         atol=NEAR,
     )
-    because = f"A head with itself has R {short(lowest, 2)} to {short(highest, 2)}"
+    because = f"A head with itself has R {number(lowest, 2)} to {number(highest, 2)}"
     if len(others):
-        because += f", two heads up to {short(float(others.max()), 2)}; R_ij² / (R_ii R_jj), which is 1 for twins, "
-        because += f"up to {short(float(pairs(normalised).max()), 2)}"
+        because += (
+            f", two heads up to {number(float(others.max()), 2)}; R_ij² / (R_ii R_jj), which is 1 for twins, "
+        )
+        because += f"up to {number(float(pairs(normalised).max()), 2)}"
     because += ". The n×n form, head_i head_jᵀ, compares coordinates that heads do not share."
     numbers = {
         "R_ii": itself.tolist(),

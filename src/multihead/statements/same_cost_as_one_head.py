@@ -30,8 +30,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from multihead._base.number_text import number
 from multihead.statements.layer_shape import LayerShape
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 
 SIMILAR = 0.1
 
@@ -47,7 +48,7 @@ def same_cost_as_one_head(shape: LayerShape) -> Result:
     single = replace(shape, key_dim=shape.d_model, value_dim=shape.d_model, kv_of_head=(0,), kv_heads=1)
     many, one = (some.flops(shape.tokens)["all"] for some in (shape, single))
     comparison = Comparison(
-        Side(f"{short(many / 1e6)} MFLOP", many), "=", Side(f"{short(one / 1e6)} MFLOP", one), rtol=SIMILAR
+        Side(f"{number(many / 1e6)} MFLOP", many), "=", Side(f"{number(one / 1e6)} MFLOP", one), rtol=SIMILAR
     )
     because = (
         "The same matrices in smaller pieces; only the softmax is taken h times."

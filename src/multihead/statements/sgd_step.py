@@ -30,8 +30,9 @@ from typing import cast
 import torch
 from torch import Tensor
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Result, Side, short, statement
+from multihead.statements.statement import Comparison, Result, Side, statement
 from multihead.statements.toy_layer import ToyLayer, Weights, trainable
 
 RATE = 0.1
@@ -64,9 +65,9 @@ def sgd_step(layer: LayerSample) -> Result:
     directions = (torch.cat([x.flatten() for x in parts]) for parts in (change, slope))
     cosine = -float(torch.cosine_similarity(*directions, dim=0))
     comparison = Comparison(
-        Side(f"‖ΔW‖ {short(moved)}", 0.0 if exact else difference),  # relative, of W after the step
+        Side(f"‖ΔW‖ {number(moved)}", 0.0 if exact else difference),  # relative, of W after the step
         "=",
-        Side(f"η‖∂L/∂W‖ {short(expected)}", 0.0),
+        Side(f"η‖∂L/∂W‖ {number(expected)}", 0.0),
         atol=ROUNDING,
     )
     because = (

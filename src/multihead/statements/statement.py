@@ -218,13 +218,3 @@ def statement(
 ) -> Callable[[Callable[[Any], Result]], Statement]:
     """Make a function a statement: it computes both sides on a `LayerSample`, or on a `LayerShape`."""
     return lambda test: Statement(id, title, formula, holds_when, test, needs or Needs(), shape_only)
-
-
-# ---- text in tables ------------------------------------------------------------------------------
-
-
-def short(x: float, digits: int = 3) -> str:
-    """A number of a statement for a narrow column: 0.0132, 384, 1.2e+06, ∞."""
-    if math.isinf(x):
-        return "∞" if x > 0 else "-∞"
-    return str(int(x)) if float(x).is_integer() and abs(x) < 1e6 else f"{x:.{digits}g}"

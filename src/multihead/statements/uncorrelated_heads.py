@@ -46,6 +46,7 @@ from itertools import pairwise
 
 import torch
 
+from multihead._base.number_text import number
 from multihead._base.plural import plural
 from multihead.statements.layer_sample import LayerSample
 from multihead.statements.statement import (
@@ -55,7 +56,6 @@ from multihead.statements.statement import (
     Side,
     not_applicable,
     not_enough_data,
-    short,
     statement,
 )
 from multihead.statements.subspaces import pairs
@@ -87,17 +87,17 @@ def uncorrelated_heads(layer: LayerSample) -> Result:
     limit = max(UNCORRELATED, chance)
     if largest <= chance and chance > UNCORRELATED:  # chance falls as 1/√tokens
         needed = math.ceil(layer.tokens * (chance / UNCORRELATED) ** 2)
-        raise not_enough_data(layer.tokens, needed, f"Telling a correlation of {short(largest, 2)} from chance")
+        raise not_enough_data(layer.tokens, needed, f"Telling a correlation of {number(largest, 2)} from chance")
     comparison = Comparison(
-        Side(f"mean |ρ| {short(mean, 2)}, largest {short(largest, 2)}", largest),
+        Side(f"mean |ρ| {number(mean, 2)}, largest {number(largest, 2)}", largest),
         "=",
-        Side(f"0 (within {short(limit, 2)})", 0.0),
+        Side(f"0 (within {number(limit, 2)})", 0.0),
         atol=limit,
     )
     index = torch.triu_indices(len(changing), len(changing), offset=1)[:, worst].tolist()
     because = (
         f"The largest |ρ| is that of {' and '.join(f'H{changing[i]}' for i in index)}, ρ "
-        f"{short(float(rho[worst]), 2)}; with the tokens of one head shuffled it is {short(chance, 2)}."
+        f"{number(float(rho[worst]), 2)}; with the tokens of one head shuffled it is {number(chance, 2)}."
     )
     because += f" Excluded, as their output never changes: {plural(constant, 'head')}." if constant else ""
     return Result(comparison, because, {"rho": rho.tolist(), "largest": largest, "chance": chance, "mean": mean})

@@ -39,8 +39,9 @@ assert mh.theory(twins, x, only=[16])["16"].verdict == "holds"
 
 from __future__ import annotations
 
+from multihead._base.number_text import number
 from multihead.statements.layer_sample import LayerSample
-from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, short, statement
+from multihead.statements.statement import Comparison, Needs, Result, Side, not_applicable, statement
 
 ROUNDING = 1e-6
 """Weights are mostly of fp32."""
@@ -61,7 +62,7 @@ def variance_bound(layer: LayerSample) -> Result:
         raise not_applicable("Var 0", "Σ Var 0", "No head's output changes from token to token.")
     bound, loose = float(variances.clamp_min(0).sqrt().sum() ** 2), layer.heads * summed
     comparison = Comparison(
-        Side(f"Var {short(total)}", total), "<=", Side(f"Σ Var {short(summed)}", summed), rtol=ROUNDING
+        Side(f"Var {number(total)}", total), "<=", Side(f"Σ Var {number(summed)}", summed), rtol=ROUNDING
     )
     if layer.heads == 1:
         because = "There is one head, and nothing to add up."
@@ -69,8 +70,8 @@ def variance_bound(layer: LayerSample) -> Result:
         because = "Heads are uncorrelated on the whole: both sides are equal up to rounding."
     else:
         sign = "negatively" if total < summed else "positively"
-        because = f"Heads are {sign} correlated on the whole: Σ Cov(p_i, p_j) over i≠j is {short(total - summed)}."
-    because += f" The bound that always holds is (Σσ)² = {short(bound)} ≤ h Σ Var = {short(loose)}."
+        because = f"Heads are {sign} correlated on the whole: Σ Cov(p_i, p_j) over i≠j is {number(total - summed)}."
+    because += f" The bound that always holds is (Σσ)² = {number(bound)} ≤ h Σ Var = {number(loose)}."
     numbers = {
         "variance": total,
         "sum_of_variances": summed,

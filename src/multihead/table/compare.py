@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from torch import Tensor
 
 from multihead._base.arguments import names_hint
-from multihead._base.charts import MISSING, number
 from multihead._base.labels import agree
+from multihead._base.number_text import MISSING, number
 from multihead._base.plural import plural
 from multihead.errors import MultiheadError, SizeError
 from multihead.table.condition import Condition

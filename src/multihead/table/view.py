@@ -21,8 +21,8 @@ from html import escape
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from multihead._base.charts import MISSING, number
 from multihead._base.html_fragments import STYLE
+from multihead._base.number_text import MISSING, number
 from multihead._base.plural import plural
 from multihead._base.share_words import SHARE_NAMES, leading_shares
 from multihead.table.rows_and_columns import Column, TableData, cell

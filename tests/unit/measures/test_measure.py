@@ -67,7 +67,7 @@ def test_a_folder_holds_the_table(model: Any, tmp_path: Path) -> None:
     assert [file.name for file in (tmp_path / "run").iterdir()] == ["table.json"]
     assert table.about["documents"] == 6
     assert lines[0].startswith(
-        "tiny: 6 heads, 0.0161 M parameters; data: 6 documents in 3 batches; statistics, kinds"
+        "tiny: 6 heads, 16.1 k parameters; data: 6 documents in 3 batches; statistics, kinds"
     )
     assert "of memory" in lines[1]
     assert done[-1] == ("statistics", 3.0, 3)

@@ -15,7 +15,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 import multihead as mh
 from multihead._base.chart_html import head_grid_html, heatmap_html, line_chart_html
-from multihead._base.charts import HeadGrid, Heatmap, Line, LineChart, number, pooled
+from multihead._base.charts import HeadGrid, Heatmap, Line, LineChart, pooled
+from multihead._base.number_text import number
 from multihead.edit.check.check import CheckReport
 from multihead.edit.check.curve import Curve, Point
 from multihead.edit.check.metrics import Quality

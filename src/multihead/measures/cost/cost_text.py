@@ -7,6 +7,7 @@ from dataclasses import replace
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from multihead._base.number_text import amount, number
 from multihead._base.plural import plural
 from multihead.measures.cost.spec import Spec
 
@@ -15,20 +16,6 @@ if TYPE_CHECKING:
 
 WIDTH = 80
 _LABEL = 30
-
-
-def amount(x: float, unit: str = "") -> str:
-    """A cost as text with three significant digits and an SI prefix: 58.0 G, 4.83 GB."""
-    if x != x:
-        return "–"
-    if x == float("inf"):
-        return "never"
-    for prefix in ("", "k", "M", "G", "T", "P"):
-        if abs(x) < 999.5:
-            digits = f"{x:.0f}" if x == int(x) and not prefix else f"{x:#.3g}".rstrip(".")
-            return f"{digits} {prefix}{unit}".rstrip()
-        x /= 1000
-    return f"{x:.3g} E{unit}"
 
 
 def cost_text(cost: Cost) -> str:
@@ -139,7 +126,7 @@ def cost_cells(cost: Cost) -> list[str]:
 
 
 def _ratio(x: float) -> str:
-    return "–" if x != x else f"× {x:.3g}"
+    return number(x) if x != x else f"× {number(x)}"
 
 
 def _row(label: str, cells: Sequence[str]) -> str:

@@ -25,8 +25,9 @@ from torch import Tensor
 
 from multihead._base.arguments import check_count
 from multihead._base.chart_html import heatmap_html
-from multihead._base.charts import Heatmap, fraction
+from multihead._base.charts import Heatmap
 from multihead._base.html_fragments import line, lines, table
+from multihead._base.number_text import fraction
 from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped

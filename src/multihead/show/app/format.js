@@ -1,4 +1,4 @@
-/** Numbers and words as the page writes them; the formats are those of every face (multihead._base.charts). */
+/** Numbers and words as the page writes them; the rules are those of every face (multihead._base.number_text). */
 
 import { charts } from "./charts.js";
 
@@ -6,7 +6,7 @@ import { charts } from "./charts.js";
 const missing = (x) => x === null || x === undefined || Number.isNaN(x);
 
 /**
- * A few significant digits; integers below a million in full.
+ * A few significant digits; below a million, the integer digits in full.
  * @param {number | null | undefined} x
  * @param {number} [digits]
  */
@@ -14,9 +14,10 @@ export function formatNumber(x, digits = charts.format.digits) {
   const { missing: none, plain } = charts.format;
   if (missing(x)) return none;
   const size = Math.abs(x);
+  if (size === Infinity) return x > 0 ? "∞" : "-∞";
   if (Number.isInteger(x) && size < plain[1]) return String(x);
   if (size >= plain[1] || size < plain[0]) return x.toExponential(1).replace("e+", "e").replace(".0e", "e");
-  return String(Number(x.toPrecision(digits)));
+  return size < 10 ** (digits - 1) ? String(Number(x.toPrecision(digits))) : x.toFixed(0);
 }
 
 /**
@@ -35,12 +36,16 @@ export function formatFraction(x) {
 export const formatPercent = (x, digits = 2) => `${formatNumber(100 * x, digits)}\u00a0%`;
 
 /**
- * 22.7 M.
- * @param {number} count
+ * A count with three significant digits and an SI prefix: 22.7 M.
+ * @param {number | null | undefined} count
  */
 export function formatCount(count) {
-  const step = Math.max(0, Math.min(3, Math.floor(Math.log10(Math.max(1, count)) / 3)));
-  return `${Number((count / 1000 ** step).toPrecision(3))}${["", " k", " M", " G"][step]}`;
+  const { prefixes } = charts.format;
+  if (missing(count) || Math.abs(count) === Infinity) return formatNumber(count);
+  let [size, step] = [count, 0];
+  for (; Math.abs(size) >= 999.5 && step < prefixes.length - 1; step += 1) size /= 1000;
+  if (step === 0) return Number.isInteger(size) ? String(size) : size.toPrecision(3);
+  return `${size.toPrecision(3)} ${prefixes[step]}`;
 }
 
 /**

@@ -134,7 +134,8 @@
  * @property {number} weight_exponent
  * @property {[number, number]} size diameters of the least and the most important head, in cells
  * @property {{size: [number, number], hole: number, centre: number}} ring the same of a ring; the others of the ring
- * @property {{missing: string, digits: number, plain: [number, number], fraction_digits: number}} format
+ * @property {{missing: string, digits: number, plain: [number, number], fraction_digits: number,
+ *   prefixes: string[]}} format
  *
  * @typedef {object} Report
  * @property {string} version

@@ -1,16 +1,17 @@
 "use strict";(()=>{function j(s){let t=document.getElementById(s);if(!t)throw new Error(`the page has no element #${s}`);return t}function l(s,t={},...e){let o=document.createElement(
-s);for(let[n,r]of Object.entries(t))r==null||r===!1||(typeof r=="function"?o.addEventListener(n.slice(2),r):o.setAttribute(n,r===!0?"":String(r)));return je(o,e),
-o}function je(s,t){for(let e of t)Array.isArray(e)?je(s,e):e!=null&&s.append(e)}function V(s){j("live").textContent=s}function We(s,t){let e=l("a",{href:URL.createObjectURL(s),download:t});e.click(),setTimeout(()=>URL.revokeObjectURL(e.href),1e4)}function et(s,t){let e=t.getBoundingClientRect();
-return[s.clientX-e.left,s.clientY-e.top]}function Q(s,t){return s.target instanceof Element?s.target.closest(t):null}var He=null,Fe=Uint8Array;async function De(s){let t=Fe.fromBase64?Fe.fromBase64(s):Uint8Array.from(atob(s),o=>o.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
-await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function Ue(){let s=j("data"),t=JSON.parse(new TextDecoder().decode(
-await De(s.textContent??"")));return s.remove(),t}function st(s){return He??=(j("lines").textContent??"").split(`
-`),De(He[s])}var ct=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),le=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),to=Float64Array.from({
+s);for(let[n,r]of Object.entries(t))r==null||r===!1||(typeof r=="function"?o.addEventListener(n.slice(2),r):o.setAttribute(n,r===!0?"":String(r)));return We(o,e),
+o}function We(s,t){for(let e of t)Array.isArray(e)?We(s,e):e!=null&&s.append(e)}function V(s){j("live").textContent=s}function He(s,t){let e=l("a",{href:URL.createObjectURL(s),download:t});e.click(),setTimeout(()=>URL.revokeObjectURL(e.href),1e4)}function st(s,t){let e=t.getBoundingClientRect();
+return[s.clientX-e.left,s.clientY-e.top]}function Q(s,t){return s.target instanceof Element?s.target.closest(t):null}var Fe=null,De=Uint8Array;async function Ue(s){let t=De.fromBase64?De.fromBase64(s):Uint8Array.from(atob(s),o=>o.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
+await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function Be(){let s=j("data"),t=JSON.parse(new TextDecoder().decode(
+await Ue(s.textContent??"")));return s.remove(),t}function ot(s){return Fe??=(j("lines").textContent??"").split(`
+`),Ue(Fe[s])}var ct=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),le=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),to=Float64Array.from({
 length:32},(s,t)=>2**((t||1)-25));function Pt(s){let t=s.length/2,e=new Float32Array(t);for(let o=0;o<t;o+=1){let n=s[o]<<8|s[t+o],r=n>>10&31,a=((r?1024:0)+(n&1023))*
-to[r];e[o]=n&32768?-a:a}return e}var H;function Be(s){H=s}var Ge=s=>s==null||Number.isNaN(s);function ot(s,t=H.format.digits){let{missing:e,plain:o}=H.format;if(Ge(s))return e;let n=Math.abs(s);return Number.isInteger(
-s)&&n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):String(Number(s.toPrecision(t)))}function R(s){let{missing:t,fraction_digits:e}=H.
-format;return Ge(s)?t:s.toFixed(e)}var nt=(s,t=2)=>`${ot(100*s,t)} %`;function Ke(s){let t=Math.max(0,Math.min(3,Math.floor(Math.log10(Math.max(1,s))/3)));return`${Number(
-(s/1e3**t).toPrecision(3))}${[""," k"," M"," G"][t]}`}function rt(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var Ve=s=>s?`${s[0].
-toUpperCase()}${s.slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",dt=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var ce={head:"From every token, a head looks at other tokens and takes information from them. A layer has several heads, and each looks at different tokens. L3H\
+to[r];e[o]=n&32768?-a:a}return e}var W;function Ke(s){W=s}var ce=s=>s==null||Number.isNaN(s);function Y(s,t=W.format.digits){let{missing:e,plain:o}=W.format;if(ce(s))return e;let n=Math.abs(s);return n===1/0?s>0?"∞":
+"-∞":Number.isInteger(s)&&n<o[1]?String(s):n>=o[1]||n<o[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):n<10**(t-1)?String(Number(s.toPrecision(t))):
+s.toFixed(0)}function R(s){let{missing:t,fraction_digits:e}=W.format;return ce(s)?t:s.toFixed(e)}var nt=(s,t=2)=>`${Y(100*s,t)} %`;function Ge(s){let{prefixes:t}=W.
+format;if(ce(s)||Math.abs(s)===1/0)return Y(s);let[e,o]=[s,0];for(;Math.abs(e)>=999.5&&o<t.length-1;o+=1)e/=1e3;return o===0?Number.isInteger(e)?String(e):e.toPrecision(
+3):`${e.toPrecision(3)} ${t[o]}`}function rt(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var Ve=s=>s?`${s[0].toUpperCase()}${s.
+slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",dt=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var de={head:"From every token, a head looks at other tokens and takes information from them. A layer has several heads, and each looks at different tokens. L3H\
 7 is head 7 of layer 3; both are counted from 0.",layer:"A step of the model. Its heads work in parallel, and the next layer reads their output.",token:"A word \
 or a piece of a word: the unit that the model reads.",parameters:"The values that training has set. M is a million, k a thousand.","kv heads":"Heads with keys a\
 nd values. Where several heads share them (grouped-query attention), there are fewer kv heads than heads.","attention map":"One square per pair of tokens. Each \
@@ -56,124 +57,124 @@ hmetic limits the speed; below, memory does.","cost: FLOPs per byte, decoding":"
 The length of text above which comparing tokens costs more than the projections.","cost: crossover, visible pairs only":"The same, counting only pairs that the \
 mask allows.","as computed":"The left side of the statement, computed on this model.","as stated":"The right side: the value that the statement predicts.",statement:"\
 A claim about multi-head attention from a paper or a textbook. It can be true or false.",verdict:"Holds, fails, or holds only under a condition: both sides were\
- computed on this model."},Qe=s=>Object.assign(ce,s);var Y=l("div",{id:"definition",role:"note",hidden:!0}),J=null;function $t(){J?.setAttribute("aria-expanded","false"),J=null,Y.hidden=!0}function eo(s,t,e){$t(),
-J=s,s.setAttribute("aria-expanded","true"),Y.replaceChildren(l("b",{},t),l("p",{},e)),document.body.append(Y),Y.hidden=!1;let o=s.getBoundingClientRect(),{width:n,
-height:r}=Y.getBoundingClientRect(),a=Math.max(8,Math.min(o.left-12,document.documentElement.clientWidth-n-8)),i=o.bottom+6+r<=window.innerHeight||o.top<r+6;Y.style.
-left=`${a+window.scrollX}px`,Y.style.top=`${(i?o.bottom+6:o.top-r-6)+window.scrollY}px`,V(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{let t=s.target;
-J&&!Y.contains(t)&&!J.contains(t)&&$t()});window.addEventListener("hashchange",$t);document.addEventListener("keydown",s=>{s.key!=="Escape"||!J||(s.stopPropagation(),
-J.focus(),$t())},{capture:!0});function S(s,t=ce[s]){let e=l("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expanded":"false",onclick:o=>{
-o.preventDefault(),o.stopPropagation(),J===e?$t():eo(e,s,t)}});return e.textContent="?",e}var so=s=>s.split(",")[0];function jt(s){let t=so(s).split(" + ");return H.shares.filter(({name:e})=>t.includes(e))}var at=256;function ue(s){let{kinds:t,no_value:e}=H;return Object.hasOwn(t,s)?t[s]:jt(s)[0]?.colour??e}var oo=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function no(s){let t=s.map(oo),e=new Uint8Array(3*at);for(let o=0;o<at;o+=1){let n=o/(at-1)*(t.length-1),r=Math.
+ computed on this model."},Qe=s=>Object.assign(de,s);var J=l("div",{id:"definition",role:"note",hidden:!0}),X=null;function $t(){X?.setAttribute("aria-expanded","false"),X=null,J.hidden=!0}function eo(s,t,e){$t(),
+X=s,s.setAttribute("aria-expanded","true"),J.replaceChildren(l("b",{},t),l("p",{},e)),document.body.append(J),J.hidden=!1;let o=s.getBoundingClientRect(),{width:n,
+height:r}=J.getBoundingClientRect(),a=Math.max(8,Math.min(o.left-12,document.documentElement.clientWidth-n-8)),i=o.bottom+6+r<=window.innerHeight||o.top<r+6;J.style.
+left=`${a+window.scrollX}px`,J.style.top=`${(i?o.bottom+6:o.top-r-6)+window.scrollY}px`,V(`${t}: ${e}`)}document.addEventListener("pointerdown",s=>{let t=s.target;
+X&&!J.contains(t)&&!X.contains(t)&&$t()});window.addEventListener("hashchange",$t);document.addEventListener("keydown",s=>{s.key!=="Escape"||!X||(s.stopPropagation(),
+X.focus(),$t())},{capture:!0});function S(s,t=de[s]){let e=l("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expanded":"false",onclick:o=>{
+o.preventDefault(),o.stopPropagation(),X===e?$t():eo(e,s,t)}});return e.textContent="?",e}var so=s=>s.split(",")[0];function jt(s){let t=so(s).split(" + ");return W.shares.filter(({name:e})=>t.includes(e))}var at=256;function pe(s){let{kinds:t,no_value:e}=W;return Object.hasOwn(t,s)?t[s]:jt(s)[0]?.colour??e}var oo=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function no(s){let t=s.map(oo),e=new Uint8Array(3*at);for(let o=0;o<at;o+=1){let n=o/(at-1)*(t.length-1),r=Math.
 min(t.length-2,Math.floor(n));for(let a=0;a<3;a+=1)e[3*o+a]=Math.round(t[r][a]+(n-r)*(t[r+1][a]-t[r][a]))}return e}var Ye=new Map;function Je(s){let t=Ye.get(s);
-return t||(t=no(H.ramps[s]),Ye.set(s,t)),t}var me=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Xe=()=>document.documentElement.dataset.
-theme==="dark"?"signed-dark":"signed";function pe(s,t){let e=Je(s),o=3*Math.max(0,Math.min(at-1,Math.round(t*(at-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}
-var de=new Map,Wt=null;function D(s){let t=de.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),de.set(s,t)),t}
+return t||(t=no(W.ramps[s]),Ye.set(s,t)),t}var me=()=>document.documentElement.dataset.theme==="dark"?"weight-dark":"weight",Xe=()=>document.documentElement.dataset.
+theme==="dark"?"signed-dark":"signed";function fe(s,t){let e=Je(s),o=3*Math.max(0,Math.min(at-1,Math.round(t*(at-1))));return`rgb(${e[o]} ${e[o+1]} ${e[o+2]})`}
+var ue=new Map,Wt=null;function D(s){let t=ue.get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),ue.set(s,t)),t}
 function Ze(){if(!Wt){let s=Je(me()),t=new Uint8Array(4*at).fill(255);for(let e=0;e<at;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);Wt=new Uint32Array(t.buffer)}return Wt}
-function ts(){Wt=null,de.clear()}var ro=16,Ht="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Mt=()=>window.devicePixelRatio||1;function U(s){let t=s.getContext("2d");if(!t)throw new Error(
+function ts(){Wt=null,ue.clear()}var ro=16,Ht="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Mt=()=>window.devicePixelRatio||1;function U(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function B(s,t,e){let o=Mt(),[n,r]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],a=U(s);return s.width===n&&
-s.height===r&&s.style.width&&"reset"in a?a.reset():(s.width=n,s.height=r,s.style.width=`${t}px`,s.style.height=`${e}px`),a.setTransform(o,0,0,o,0,0),a}function fe(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var X=()=>parseFloat(getComputedStyle(document.documentElement).
-fontSize)/ro;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,p=0,m=0,w=0;
-for(let f=0,y=d*o;f<o;f+=1,y+=1){let g=s[c+f];u+=g*t[y],p+=g*t[y+o],m+=g*t[y+2*o],w+=g*t[y+3*o]}a[h]=u,a[h+1]=p,a[h+2]=m,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let p=0,
-m=d*o;p<o;p+=1,m+=1)u+=s[c+p]*t[m];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function Tt(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
+s.height===r&&s.style.width&&"reset"in a?a.reset():(s.width=n,s.height=r,s.style.width=`${t}px`,s.style.height=`${e}px`),a.setTransform(o,0,0,o,0,0),a}function we(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var Z=()=>parseFloat(getComputedStyle(document.documentElement).
+fontSize)/ro;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,m=0,p=0,w=0;
+for(let f=0,y=d*o;f<o;f+=1,y+=1){let g=s[c+f];u+=g*t[y],m+=g*t[y+o],p+=g*t[y+2*o],w+=g*t[y+3*o]}a[h]=u,a[h+1]=m,a[h+2]=p,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let m=0,
+p=d*o;m<o;m+=1,p+=1)u+=s[c+m]*t[p];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function Tt(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
 t+e;r+=1)n+=(s[r]-o)**2/e;return{mean:o,scale:1/Math.sqrt(n+1e-5)}}function Ft(s,t,e){let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{
 mean:a,scale:i}=Tt(s,r,o);for(let h=0;h<o;h+=1)n[r+h]=(s[r+h]-a)*i*t[h]+e[h]}return n}function ao(s){if(Math.abs(s)>5.9)return Math.sign(s);let[e,o]=[s,s];for(let n=1;Math.
 abs(e)>1e-17*Math.abs(o);n+=1)e*=2*s*s/(2*n+1),o+=e;return 2/Math.sqrt(Math.PI)*Math.exp(-s*s)*o}var es=s=>.5*(1+ao(s/Math.SQRT2)),ss=s=>s*es(s),os=s=>es(s)+s*Math.
-exp(-.5*s*s)/Math.sqrt(2*Math.PI),we=(s,t)=>s.map((e,o)=>e+t[o]);function ge(s,t,e){let[o,n]=[-1/0,0];for(let r=t;r<t+e;r+=1)s[r]>o&&(o=s[r]);for(let r=t;r<t+e;r+=
-1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function mt(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let c=0,
-d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let p=r*d*n**(-u/h),[m,w]=[Math.cos(p),Math.sin(p)];for(let f=c+u,y=c+i;f<y;f+=e)a[f]=s[f]*m-s[f+h]*w,a[f+h]=s[f+
-h]*m+s[f]*w}return a}var ye=3,$=s=>ot(s).replace(/^-/,"−");function pt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,ye).map(
-([n,r])=>`${$(n)} · ${$(r)}`);return e.length>ye&&o.push(`… (${e.length-ye} smaller terms)`),t!==void 0&&o.push($(t)),o.join(" + ")||"0"}var At=(s,t,e,o,n=0)=>Array.
+exp(-.5*s*s)/Math.sqrt(2*Math.PI),ge=(s,t)=>s.map((e,o)=>e+t[o]);function ye(s,t,e){let[o,n]=[-1/0,0];for(let r=t;r<t+e;r+=1)s[r]>o&&(o=s[r]);for(let r=t;r<t+e;r+=
+1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function pt(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let c=0,
+d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let m=r*d*n**(-u/h),[p,w]=[Math.cos(m),Math.sin(m)];for(let f=c+u,y=c+i;f<y;f+=e)a[f]=s[f]*p-s[f+h]*w,a[f+h]=s[f+
+h]*p+s[f]*w}return a}var be=3,$=s=>Y(s).replace(/^-/,"−");function mt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,be).map(
+([n,r])=>`${$(n)} · ${$(r)}`);return e.length>be&&o.push(`… (${e.length-be} smaller terms)`),t!==void 0&&o.push($(t)),o.join(" + ")||"0"}var At=(s,t,e,o,n=0)=>Array.
 from({length:o},(r,a)=>[s[t*o+a],e[n+a]]);var Et=["uniform","previous","first"],N=({layers:s,heads:t})=>Array.from({length:s},()=>({heads:Array.from({length:t},()=>({scale:1,pattern:null})),merged:!1,kvHeads:t}));
 function St({heads:s,merged:t}){let e=s.map((o,n)=>n);return t?[e]:e.map(o=>[o])}var io=(s,t)=>s==="uniform"?null:s==="first"?0:Math.max(0,t-1),Dt=class{constructor(t,e){
 this.sizes=t,this.weights=e}of(t,e){return this.weights[`layers.${t}.${e}`]}run(t,e=N(this.sizes)){let{width:o,words:n,layers:r}=this.sizes,a=this.weights["word\
-s.weight"],i=new Float32Array(t.length*o);t.forEach((p,m)=>i.set(a.subarray(p*o,(p+1)*o),m*o));let h=[];for(let p=0;p<r;p+=1){let m=p?h[p-1].output:i;h.push(this.
-runLayer(p,m,e[p]))}let c=Ft(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let p=0;p<t.length;p+=1)ge(u,
-p*n,n);return{ids:t,embedding:i,layers:h,normed:c,logits:d,probabilities:u}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=L=>this.of(t,L),
-c=Ft(e,h("attention_norm.weight"),h("attention_norm.bias")),d=L=>ut(c,h(`attention.${L}_proj.weight`),h(`attention.${L}_proj.bias`),n),u=mt(d("q"),this.sizes),p=this.
-shared(mt(d("k"),this.sizes),o.kvHeads),m=this.shared(d("v"),o.kvHeads),{scores:w,weights:f}=this.attend(u,p,o),y=this.mix(f,m),g=y.map((L,z)=>L*o.heads[Math.floor(
-z%(a*i)/i)].scale),k=ut(g,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=we(e,k),A=Ft(T,h("hidden_norm.weight"),h("hidden_norm.bias")),M=ut(A,h(
-"up.weight"),h("up.bias"),n),E=M.map(ss),b=ut(E,h("down.weight"),h("down.bias"),r),_=we(T,b);return{input:e,normed:c,q:u,k:p,v:m,scores:w,weights:f,outputs:y,concatenated:g,
+s.weight"],i=new Float32Array(t.length*o);t.forEach((m,p)=>i.set(a.subarray(m*o,(m+1)*o),p*o));let h=[];for(let m=0;m<r;m+=1){let p=m?h[m-1].output:i;h.push(this.
+runLayer(m,p,e[m]))}let c=Ft(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let m=0;m<t.length;m+=1)ye(u,
+m*n,n);return{ids:t,embedding:i,layers:h,normed:c,logits:d,probabilities:u}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=L=>this.of(t,L),
+c=Ft(e,h("attention_norm.weight"),h("attention_norm.bias")),d=L=>ut(c,h(`attention.${L}_proj.weight`),h(`attention.${L}_proj.bias`),n),u=pt(d("q"),this.sizes),m=this.
+shared(pt(d("k"),this.sizes),o.kvHeads),p=this.shared(d("v"),o.kvHeads),{scores:w,weights:f}=this.attend(u,m,o),y=this.mix(f,p),g=y.map((L,z)=>L*o.heads[Math.floor(
+z%(a*i)/i)].scale),k=ut(g,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=ge(e,k),A=Ft(T,h("hidden_norm.weight"),h("hidden_norm.bias")),M=ut(A,h(
+"up.weight"),h("up.bias"),n),E=M.map(ss),b=ut(E,h("down.weight"),h("down.bias"),r),_=ge(T,b);return{input:e,normed:c,q:u,k:m,v:p,scores:w,weights:f,outputs:y,concatenated:g,
 attention:k,middle:T,middleNormed:A,up:M,active:E,down:b,output:_}}shared(t,e){let{heads:o,headDim:n}=this.sizes,r=o/e;if(r===1)return t;let a=new Float32Array(
 t.length);for(let i=0;i<t.length;i+=r*n)for(let h=0;h<n;h+=1){let c=0;for(let d=i+h;d<i+r*n;d+=n)c+=t[d];for(let d=i+h;d<i+r*n;d+=n)a[d]=c/r}return a}attend(t,e,o){
-let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of St(o)){let u=1/Math.sqrt(d.length*r),[p,m]=[d[0]*r,d.length*r],w=new Float32Array(i*
-i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,A=g*a+p;for(let M=A,E=k*a+p;M<A+m;M+=1,E+=1)T+=t[M]*e[E];w[g*i+k]=T*u}let f=o.merged?null:o.heads[d[0]].pattern,
-y=f?ho(f,i):w.slice();if(!f)for(let g=0;g<i;g+=1)ge(y,g*i,g+1);for(let g of d)h[g]=w,c[g]=y}return{scores:h,weights:c}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
-r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let c=0;c<o;c+=1)for(let d=0;d<a;d+=1){h.fill(0);for(let u=0;u<=d;u+=1){let p=t[c][d*a+
-u];if(p!==0)for(let m=0,w=u*r+c*n;m<n;m+=1,w+=1)h[m]+=p*e[w]}i.set(h,d*r+c*n)}return i}};function ho(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=io(
+let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of St(o)){let u=1/Math.sqrt(d.length*r),[m,p]=[d[0]*r,d.length*r],w=new Float32Array(i*
+i);for(let g=0;g<i;g+=1)for(let k=0;k<=g;k+=1){let T=0,A=g*a+m;for(let M=A,E=k*a+m;M<A+p;M+=1,E+=1)T+=t[M]*e[E];w[g*i+k]=T*u}let f=o.merged?null:o.heads[d[0]].pattern,
+y=f?ho(f,i):w.slice();if(!f)for(let g=0;g<i;g+=1)ye(y,g*i,g+1);for(let g of d)h[g]=w,c[g]=y}return{scores:h,weights:c}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
+r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let c=0;c<o;c+=1)for(let d=0;d<a;d+=1){h.fill(0);for(let u=0;u<=d;u+=1){let m=t[c][d*a+
+u];if(m!==0)for(let p=0,w=u*r+c*n;p<n;p+=1,w+=1)h[p]+=m*e[w]}i.set(h,d*r+c*n)}return i}};function ho(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=io(
 s,o);n===null?e.fill(1/(o+1),o*t,o*t+o+1):e[o*t+n]=1}return e}function Ut({ids:s,probabilities:t}){let e=t.length/s.length,o=0;for(let n=0;n+1<s.length;n+=1)o-=
 Math.log(t[n*e+s[n+1]]);return s.length>1?o/(s.length-1):0}function ns({ids:s,probabilities:t}){let e=t.length/s.length;return s.map((o,n)=>{let r=0;for(let a=1;a<
 e;a+=1)t[n*e+a]>t[n*e+r]&&(r=a);return r})}var Lt=(s,t,e)=>s.subarray(t*e,(t+1)*e);function rs(s,t,e){let{mean:o,scale:n}=Tt(s,0,s.length);return r=>`(x − mean) / deviation · weight + bias = (${$(s[r])}\
  − ${$(o)}) / ${$(1/n)} · ${$(t[r])} + ${$(e[r])}`}function lo({model:s,layer:t,sizes:e},o){let{width:n,heads:r,headDim:a}=e,i=s.of(t,"attention.o_proj.weigh\
-t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let p=0;for(let m=c*a;m<(c+1)*a;m+=1)p+=i[u*r*a+m]*o[m];return p}))}function as(s){
-let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=x=>t.of(e,x),u=(x,C=r)=>Lt(x,o,C),[p,m,w]=[u(c.input),
+t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let m=0;for(let p=c*a;p<(c+1)*a;p+=1)m+=i[u*r*a+p]*o[p];return m}))}function as(s){
+let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=x=>t.of(e,x),u=(x,C=r)=>Lt(x,o,C),[m,p,w]=[u(c.input),
 u(c.middle),u(c.active,h)],[f,y]=[u(c.attention),u(c.concatenated,a*i)],g=`${r} = d_model`,k=u(s.after.embedding),T=e?"embedding + what earlier layers added = ":
-"",M=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"x",shape:g,values:p,formula:x=>e?`${T}${$(k[x])} + ${$(p[x]-k[x])}`:`row\
- ${s.before.ids[o]} of the embedding table, column ${x}`},{name:"the same, normalized",symbol:"x̂",shape:g,values:u(c.normed),formula:rs(p,d("attention_norm.we\
+"",M=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"x",shape:g,values:m,formula:x=>e?`${T}${$(k[x])} + ${$(m[x]-k[x])}`:`row\
+ ${s.before.ids[o]} of the embedding table, column ${x}`},{name:"the same, normalized",symbol:"x̂",shape:g,values:u(c.normed),formula:rs(m,d("attention_norm.we\
 ight"),d("attention_norm.bias"))}],E=lo(s,y),b=E.flatMap(x=>[...x]).reduce((x,C)=>Math.max(x,Math.abs(C)),0),_=E.map((x,C)=>({name:`what L${e}H${C} adds`,symbol:`\
-L${e}H${C} adds`,shape:g,values:x,largest:b,formula:K=>{let v=d("attention.o_proj.weight").subarray(K*a*i,(K+1)*a*i),I=P=>P.subarray(C*i,(C+1)*i);return`row ${K}\
- of W_O, columns ${C*i} to ${(C+1)*i-1}, times the output of L${e}H${C} = `+pt(At(I(v),0,I(y),i))}})),L=[{name:"outputs of all heads, side by side",symbol:"conc\
-atenation",shape:`${a*i} = ${a} heads × d_k`,values:y,breaks:Array.from({length:a-1},(x,C)=>(C+1)*i),formula:x=>{let C=Math.floor(x/i),K=u(c.outputs,a*i)[x];return`\
-number ${x%i} of L${e}H${C}'s output, times its strength: ${$(K)} · ${$(n[e].heads[C].scale)}`}}],z=[{name:"mixed by W_O: the sum of what the heads add, and a \
-bias",symbol:"attention",shape:g,values:f,formula:x=>{let C=E.map((K,v)=>`${$(K[x])} from L${e}H${v}`).join(" + ");return`row ${x} of W_O times the concatenatio\
-n + bias = ${C} + ${$(d("attention.o_proj.bias")[x])}`}},{name:"added to the vector that entered",symbol:"residual",shape:g,values:m,formula:x=>`x + attention =\
- ${$(p[x])} + ${$(f[x])}`}],G=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:x=>`GELU(row ${x} of W_up times the normalized residual + b\
+L${e}H${C} adds`,shape:g,values:x,largest:b,formula:G=>{let v=d("attention.o_proj.weight").subarray(G*a*i,(G+1)*a*i),I=P=>P.subarray(C*i,(C+1)*i);return`row ${G}\
+ of W_O, columns ${C*i} to ${(C+1)*i-1}, times the output of L${e}H${C} = `+mt(At(I(v),0,I(y),i))}})),L=[{name:"outputs of all heads, side by side",symbol:"conc\
+atenation",shape:`${a*i} = ${a} heads × d_k`,values:y,breaks:Array.from({length:a-1},(x,C)=>(C+1)*i),formula:x=>{let C=Math.floor(x/i),G=u(c.outputs,a*i)[x];return`\
+number ${x%i} of L${e}H${C}'s output, times its strength: ${$(G)} · ${$(n[e].heads[C].scale)}`}}],z=[{name:"mixed by W_O: the sum of what the heads add, and a \
+bias",symbol:"attention",shape:g,values:f,formula:x=>{let C=E.map((G,v)=>`${$(G[x])} from L${e}H${v}`).join(" + ");return`row ${x} of W_O times the concatenatio\
+n + bias = ${C} + ${$(d("attention.o_proj.bias")[x])}`}},{name:"added to the vector that entered",symbol:"residual",shape:g,values:p,formula:x=>`x + attention =\
+ ${$(m[x])} + ${$(f[x])}`}],K=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:x=>`GELU(row ${x} of W_up times the normalized residual + b\
 ias) = GELU(${$(u(c.up,h)[x])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:g,values:u(c.output),formula:x=>`residual + W_down · hidden + bias = ${$(
-m[x])} + ${$(u(c.down)[x])}`}];return{before:M,concatenated:L,shares:_,after:z,alone:G}}function is(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
-headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],p=s.tokens.length,m=v=>e.of(o,`attention.${v}`),w=(v,I=n)=>{let P=I*i*h+t*h;return v.subarray(P,P+h)},
-f=Lt(u.normed,n,a),y=`${h} = d_k`,g=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(v,I)=>P=>{let It=t*h+P,Js=m(`${v}_proj.bias`)[It],Xs=pt(At(m(`${v}_\
+p[x])} + ${$(u(c.down)[x])}`}];return{before:M,concatenated:L,shares:_,after:z,alone:K}}function is(s,t){let{model:e,layer:o,token:n,sizes:r}=s,{width:a,heads:i,
+headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],m=s.tokens.length,p=v=>e.of(o,`attention.${v}`),w=(v,I=n)=>{let P=I*i*h+t*h;return v.subarray(P,P+h)},
+f=Lt(u.normed,n,a),y=`${h} = d_k`,g=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(v,I)=>P=>{let It=t*h+P,Js=p(`${v}_proj.bias`)[It],Xs=mt(At(p(`${v}_\
 proj.weight`),It,f,a),Js),Zs=I&&P<c?`, then rotated by the position ${n} together with number ${(P+c/2)%c}`:"";return`W_${v.toUpperCase()}[${P}] · x̂ + bias = ${Xs}${Zs}${v===
-"q"?"":g}`},T=v=>v.subarray(n*p,n*p+n+1),[A,M]=[T(u.scores[t]),T(u.weights[t])],E=St(d).find(v=>v.includes(t))??[t],b=E.length*h,_=(v,I)=>{let P=I*i*h+E[0]*h;return v.
-subarray(P,P+b)},L=v=>`“${s.word(v)}”`,z=A.reduce((v,I)=>Math.max(v,I),-1/0),G=A.reduce((v,I)=>v+Math.exp(I-z),0),x=d.merged?null:d.heads[t].pattern,{scale:C}=d.
-heads[t],K=C===1?"":`; times its strength ${$(C)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(u.q),formula:k("q",!0)},{name:"key k",
+"q"?"":g}`},T=v=>v.subarray(n*m,n*m+n+1),[A,M]=[T(u.scores[t]),T(u.weights[t])],E=St(d).find(v=>v.includes(t))??[t],b=E.length*h,_=(v,I)=>{let P=I*i*h+E[0]*h;return v.
+subarray(P,P+b)},L=v=>`“${s.word(v)}”`,z=A.reduce((v,I)=>Math.max(v,I),-1/0),K=A.reduce((v,I)=>v+Math.exp(I-z),0),x=d.merged?null:d.heads[t].pattern,{scale:C}=d.
+heads[t],G=C===1?"":`; times its strength ${$(C)} in the concatenation`;return[{name:"query q",symbol:"q",shape:y,values:w(u.q),formula:k("q",!0)},{name:"key k",
 symbol:"k",shape:y,values:w(u.k),formula:k("k",!0)},{name:"value v",symbol:"v",shape:y,values:w(u.v),formula:k("v",!1)},{name:"scores q · k / √d",symbol:"sco\
-re",shape:`${n+1} words so far`,values:A,label:L,formula:v=>`q · k / √${b} = (${pt(At(_(u.k,v),0,_(u.q,n),b))}) / ${$(Math.sqrt(b))}`},{name:"weights: softma\
+re",shape:`${n+1} words so far`,values:A,label:L,formula:v=>`q · k / √${b} = (${mt(At(_(u.k,v),0,_(u.q,n),b))}) / ${$(Math.sqrt(b))}`},{name:"weights: softma\
 x of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:M,label:L,positive:!0,formula:v=>x?`set by hand: ${x}`:`e^(score − largest) / sum = e^(${$(A[v])}\
- − ${$(z)}) / ${$(G)} = ${$(Math.exp(A[v]-z))} / ${$(G)}`},{name:"output: Σ weight · value",symbol:"output",shape:y,values:w(u.outputs),formula:v=>{let I=Array.
-from(M,(P,It)=>[P,w(u.v,It)[v]]);return`Σ weight · v[${v}] = ${pt(I)}${K}`}}]}function hs(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.sizes,
-i=Lt(o.layers[a-1].output,e,n),h=Lt(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(f=>Lt(f,e,r)),u=c.reduce((f,y)=>Math.max(f,y),-1/0),p=c.reduce((f,y)=>f+Math.
-exp(y-u),0),m=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:rs(
-i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:c,label:m,formula:f=>`embed\
-ding of ${m(f)} · y = ${pt(At(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,label:m,positive:!0,formula:f=>`\
-e^(score − largest) / sum = ${$(Math.exp(c[f]-u))} / ${$(p)}`}]}var ls=20,co=28,uo=26,Bt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=ls,this.type=1,this.caption=l("span",{}),this.
+ − ${$(z)}) / ${$(K)} = ${$(Math.exp(A[v]-z))} / ${$(K)}`},{name:"output: Σ weight · value",symbol:"output",shape:y,values:w(u.outputs),formula:v=>{let I=Array.
+from(M,(P,It)=>[P,w(u.v,It)[v]]);return`Σ weight · v[${v}] = ${mt(I)}${G}`}}]}function hs(s){let{model:t,token:e,after:o}=s,{width:n,words:r,layers:a}=s.sizes,
+i=Lt(o.layers[a-1].output,e,n),h=Lt(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(f=>Lt(f,e,r)),u=c.reduce((f,y)=>Math.max(f,y),-1/0),m=c.reduce((f,y)=>f+Math.
+exp(y-u),0),p=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_model`,values:h,formula:rs(
+i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:c,label:p,formula:f=>`embed\
+ding of ${p(f)} · y = ${mt(At(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,label:p,positive:!0,formula:f=>`\
+e^(score − largest) / sum = ${$(Math.exp(c[f]-u))} / ${$(m)}`}]}var ls=20,co=28,uo=26,Bt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=ls,this.type=1,this.caption=l("span",{}),this.
 shape=l("small",{class:"shape"}),this.canvas=l("canvas",{class:"cells",tabindex:"0",role:"slider","aria-valuemin":0}),this.room=l("div",{class:"striproom"},this.
 canvas),this.box=l("div",{class:"vector"},l("div",{class:"vectortop"},this.caption,this.shape),this.room),this.canvas.addEventListener("pointermove",e=>this.point(
 e)),this.canvas.addEventListener("pointerdown",e=>this.point(e)),this.canvas.addEventListener("focus",()=>this.move(this.cursor)),this.canvas.addEventListener("\
 keydown",e=>this.onKey(e))}show(t){this.vector=t,this.cursor=Math.min(this.cursor,t.values.length-1),this.caption.textContent=t.name,this.shape.textContent=t.shape,
 this.canvas.setAttribute("aria-label",`${t.name}, ${t.shape}`),this.canvas.setAttribute("aria-valuemax",String(t.values.length-1)),this.announce()}announce(){let{
-vector:t,cursor:e}=this;t&&(this.canvas.setAttribute("aria-valuenow",String(e)),this.canvas.setAttribute("aria-valuetext",`${be(t,e)}: ${ot(t.values[e])}`))}draw(t,e=this.
+vector:t,cursor:e}=this;t&&(this.canvas.setAttribute("aria-valuenow",String(e)),this.canvas.setAttribute("aria-valuetext",`${ke(t,e)}: ${Y(t.values[e])}`))}draw(t,e=this.
 type){let{vector:o}=this;if(!o||t<1)return;this.type=e;let n=o.values.length;this.width=Math.min(t,e*uo*n),this.height=e*(matchMedia("(pointer: coarse)").matches?
 co:ls);let{height:r}=this,a=B(this.canvas,this.width,r),i=this.width/n,h=Math.max(1e-9,o.largest??Math.max(...Array.from(o.values,Math.abs)));for(let c=0;c<n;c+=
-1){let d=o.values[c];a.fillStyle=o.positive?pe(me(),Math.sqrt(Math.max(0,d))):pe(Xe(),.5+d/h/2),a.fillRect(c*i,0,i-(i>5?1:0),r)}a.fillStyle=D("--ink");for(let c of o.
+1){let d=o.values[c];a.fillStyle=o.positive?fe(me(),Math.sqrt(Math.max(0,d))):fe(Xe(),.5+d/h/2),a.fillRect(c*i,0,i-(i>5?1:0),r)}a.fillStyle=D("--ink");for(let c of o.
 breaks??[])a.fillRect(c*i-1,0,1.5,r);(document.activeElement===this.canvas||this.marked)&&this.outline()}marked=!1;outline(){let t=U(this.canvas),e=this.width/(this.
 vector?.values.length??1);t.strokeStyle=D("--mark"),t.lineWidth=2,t.strokeRect(this.cursor*e+1,1,Math.max(2,e-2),this.height-2)}point(t){if(!this.vector)return;
-let[e]=et(t,this.canvas);this.move(Math.floor(e/this.width*this.vector.values.length))}onKey(t){let e=this.vector?.values.length??1,[o,n]=[this.cursor-1,this.cursor+
+let[e]=st(t,this.canvas);this.move(Math.floor(e/this.width*this.vector.values.length))}onKey(t){let e=this.vector?.values.length??1,[o,n]=[this.cursor-1,this.cursor+
 1],r={ArrowLeft:o,ArrowDown:o,ArrowRight:n,ArrowUp:n,Home:0,End:e-1}[t.key];r!==void 0&&(t.preventDefault(),this.move(r))}move(t){let{vector:e}=this;e&&(this.cursor=
-Math.max(0,Math.min(e.values.length-1,t)),this.announce(),this.inspect(e,this.cursor,this))}},be=({symbol:s,label:t},e)=>t?`${s} of ${t(e)}`:`${s}[${e}]`;var Gt=class{constructor(t,e){this.session=t,this.title=l("h2",{}),this.layers=l("div",{class:"layertabs",role:"group","aria-label":"layer"});for(let o=0;o<t.sizes.
+Math.max(0,Math.min(e.values.length-1,t)),this.announce(),this.inspect(e,this.cursor,this))}},ke=({symbol:s,label:t},e)=>t?`${s} of ${t(e)}`:`${s}[${e}]`;var Kt=class{constructor(t,e){this.session=t,this.title=l("h2",{}),this.layers=l("div",{class:"layertabs",role:"group","aria-label":"layer"});for(let o=0;o<t.sizes.
 layers;o+=1)this.layers.append(l("button",{type:"button",onclick:()=>e(o)},`Layer ${o}`));this.body=l("div",{class:"steps-of"}),this.value=l("b",{}),this.formula=
 l("span",{}),this.readout=l("div",{class:"readout",id:"readout","aria-live":"polite"},this.value,this.formula),this.box=l("section",{class:"computation","aria-l\
 abel":"the computation"},l("div",{class:"inputtop"},this.title,S("the computation"),this.layers),this.body,this.readout),this.strips=[],this.built="",this.marked=
 null,this.clearReadout()}clearReadout(){this.readout.classList.remove("on"),this.value.textContent="",this.formula.textContent="Point at any cell, tap it, or re\
-ach it with Tab and the arrow keys: its value and its formula are shown here."}inspect(t,e,o){this.readout.classList.add("on"),this.value.textContent=`${be(t,e)}\
+ach it with Tab and the arrow keys: its value and its formula are shown here."}inspect(t,e,o){this.readout.classList.add("on"),this.value.textContent=`${ke(t,e)}\
  = ${$(t.values[e])}`,this.formula.textContent=`= ${t.formula(e)}`;let n=this.marked;this.marked=o,n&&n!==o&&(n.marked=!1,n.draw(n.width)),o.marked=!0,o.draw(o.
 width)}update(){let{session:t}=this,{layer:e,token:o,sizes:n}=t;this.title.textContent=`The computation for “${t.word(o)}”`,[...this.layers.children].forEach(
 (d,u)=>d.setAttribute("aria-pressed",String(u===e)));let r=as(t),a=Array.from({length:n.heads},(d,u)=>is(t,u)),i=[r.before,...a,r.concatenated,r.shares,r.after,
 r.alone];i.push(hs(t));let{merged:h}=t.settings[e],c=`${e} ${h}`;this.built!==c&&(this.build(i,h),this.built=c),i.flat().forEach((d,u)=>this.strips[u].show(d)),
-this.sizesNote.textContent=mo(t),this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e){let{layer:o,sizes:n}=this.
+this.sizesNote.textContent=po(t),this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e){let{layer:o,sizes:n}=this.
 session,{width:r,heads:a,headDim:i,words:h}=n;this.strips=[],this.marked=null,this.clearReadout();let c=t.map(M=>M.map(()=>{let E=new Bt((...b)=>this.inspect(...b));
-return this.strips.push(E),E.box})),d=c.splice(1,a),[u,p,m,w,f,y]=c,g=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
+return this.strips.push(E),E.box})),d=c.splice(1,a),[u,m,p,w,f,y]=c,g=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
  more layer${k>1?"s do":" does"} the same with this vector. Then: the `,A=[Ct("The vector of the word ","embedding",`A word is a vector of ${r} numbers, one cel\
 l each. Normalized, all words have the same scale: this is what the heads read.`,...u),Ct(e?"One head: the same scores for all four parts ":"Each head compares,\
  weighs and mixes ","query, key, value","The query of this word is multiplied with the key of every word so far: the scores. Softmax turns scores into weights t\
 hat add up to 1. The output is the sum of the values of these words, each times its weight.",l("div",{class:"headcards"},...g)),Ct("All heads together ","W_O",`\
 The ${a} outputs are put side by side. The matrix W_O has ${r} rows and ${a*i} columns, ${i} for each head: a head's output times its columns is what this head \
-adds to the word. A head that is off adds nothing.`,...p,l("div",{class:"headcards shares"},...m),...w),Ct("This word alone ","hidden layer","Two more matrices \
+adds to the word. A head that is off adds nothing.`,...m,l("div",{class:"headcards shares"},...p),...w),Ct("This word alone ","hidden layer","Two more matrices \
 work on this vector without looking at other words.",...f),Ct(`${k?T:"The "}next word `,"next word",`The last vector is multiplied with the embedding of each of\
  the ${h} words: the score of this word. Softmax turns scores into probabilities.`,...y)];this.body.replaceChildren(this.sizesNote,l("ol",{class:"computing"},...A))}draw(){
-let t=this.strips.map(({room:o})=>o.clientWidth),e=X();this.strips.forEach((o,n)=>o.draw(t[n],e))}get inspected(){let t=this.marked;return t?.vector?ot(t.vector.
-values[t.cursor]):""}},Ct=(s,t,e,...o)=>l("li",{},l("h3",{},s,S(t)),l("p",{class:"dim explained"},e),...o);function mo({tokens:s,sizes:t}){let{width:e,heads:o,headDim:n}=t,
-r=s.length;return`${r} words × d_model ${e} → ${o} heads × d_k ${n} → concatenation ${r} × ${o*n} → W_O (${e} × ${o*n}) → ${r} × ${e}`}var po=2e3;function cs(s){if(location.protocol==="about:")return null;let t=l("button",{type:"button",id:"copylink"},"Copy link"),e=l("input",{type:"text",readonly:!0,
+let t=this.strips.map(({room:o})=>o.clientWidth),e=Z();this.strips.forEach((o,n)=>o.draw(t[n],e))}get inspected(){let t=this.marked;return t?.vector?Y(t.vector.
+values[t.cursor]):""}},Ct=(s,t,e,...o)=>l("li",{},l("h3",{},s,S(t)),l("p",{class:"dim explained"},e),...o);function po({tokens:s,sizes:t}){let{width:e,heads:o,headDim:n}=t,
+r=s.length;return`${r} words × d_model ${e} → ${o} heads × d_k ${n} → concatenation ${r} × ${o*n} → W_O (${e} × ${o*n}) → ${r} × ${e}`}var mo=2e3;function cs(s){if(location.protocol==="about:")return null;let t=l("button",{type:"button",id:"copylink"},"Copy link"),e=l("input",{type:"text",readonly:!0,
 hidden:!0,"aria-label":"link to this state"});e.addEventListener("focus",()=>e.select()),e.addEventListener("blur",()=>e.hidden=!0);let o=0;return t.addEventListener(
 "click",async()=>{if(s(),!await fo(location.href)){e.value=location.href,e.hidden=!1,e.focus(),V("Copy the link from the field.");return}t.textContent="Copied",
-V("Link copied."),clearTimeout(o),o=window.setTimeout(()=>t.textContent="Copy link",po)}),l("span",{class:"copylink"},e,t)}async function fo(s){try{return await navigator.
+V("Link copied."),clearTimeout(o),o=window.setTimeout(()=>t.textContent="Copy link",mo)}),l("span",{class:"copylink"},e,t)}async function fo(s){try{return await navigator.
 clipboard.writeText(s),!0}catch{return!1}}Qe({"the language":"The model knows a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is a sentence of it. <now> or <p\
 ast> states the tense; <sea>, <farm> or <town> the place. A list of words that repeats is also a text that the model can continue.","next word":"The model gives\
  every word of its vocabulary a probability to come next. All probabilities add up to 1; the bars show the largest. The model computes a score for each word, it\
@@ -198,11 +199,11 @@ ion into one vector of length d_model: each of its numbers is a weighted sum ove
 al connection), so the next layer gets both. Point at a cell of “mixed by W_O” to see how much each head contributes.","hidden layer":"After the heads, each\
  vector is processed without looking at other words (the MLP). A matrix makes a longer vector, GELU sets most of its negative numbers to nearly 0, and a second \
 matrix makes a vector of length d_model. This is added, too."});function ds(s,t,e,o){let n=new Int32Array(o+1);for(let r=0;r<=o;r+=1)n[r]=Math.min(e,Math.floor(s+r/o*t+1e-9));return n}function ft({coded:s,keys:t,queries:e},o,n,r){
-let a=Ze(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=ds(o.x,o.w,t,n),d=ds(o.y,o.h,e,r),u=new Uint8Array(n),p=-1;for(let m=0;m<r;m+=1){let[w,f]=[d[m],
-Math.max(d[m]+1,d[m+1])],y=w===p&&f===w+1,g=m*n;if(y){h.copyWithin(g,g-n,g);continue}u.fill(0);for(let k=w;k<f&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
-min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}p=f===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[u[k]]}return i}function us(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function Z(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
-focus()}var wo=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[go,ms,ps]=["<pad>","<s>","<unk>"],qt=s=>s!==go&&s!==ms&&s!==ps,yo=s=>s.slice(0,1).toUpperCase()+s.slice(
-1).toLowerCase(),Kt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(ms)??0,this.unknown=this.ids.get(ps)??0}idOf(t){
+let a=Ze(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=ds(o.x,o.w,t,n),d=ds(o.y,o.h,e,r),u=new Uint8Array(n),m=-1;for(let p=0;p<r;p+=1){let[w,f]=[d[p],
+Math.max(d[p]+1,d[p+1])],y=w===m&&f===w+1,g=p*n;if(y){h.copyWithin(g,g-n,g);continue}u.fill(0);for(let k=w;k<f&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
+min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}m=f===w+1?w:-1;for(let k=0;k<n;k+=1)h[g+k]=a[u[k]]}return i}function us(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function tt(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+focus()}var wo=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[go,ps,ms]=["<pad>","<s>","<unk>"],qt=s=>s!==go&&s!==ps&&s!==ms,yo=s=>s.slice(0,1).toUpperCase()+s.slice(
+1).toLowerCase(),Gt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(ps)??0,this.unknown=this.ids.get(ms)??0}idOf(t){
 return this.ids.get(t)??this.ids.get(t.toLowerCase())??this.ids.get(yo(t))}read(t){let o=(t.match(wo)??[]).map(n=>{let r=this.idOf(n);return{id:r??this.unknown,
 typed:n,known:r!==void 0}});return[{id:this.begin,typed:"",known:!0},...o]}completions(t,e){let o=t.toLowerCase(),n=this.words.filter(i=>i.toLowerCase().startsWith(
 o)&&i.toLowerCase()!==o),[r,a]=[!0,!1].map(i=>n.filter(h=>h.startsWith(t)===i));return[...r,...a].filter(qt).slice(0,e)}similar(t,e){let o=i=>{let h=`^${i.toLowerCase()}\
@@ -223,7 +224,7 @@ shown[n]?.focus())}complete(t){let e=this.partial(),o=this.field.value,n=e?o.sli
 return/[^\s]+$/.exec(this.field.value)?.[0]??""}update(){let{session:t}=this;this.field.value!==t.text&&(this.field.value=t.text),this.drawSuggestions(),this.drawNotes(),
 this.drawChips(),this.looks.textContent=this.looksText()}looksText(){let{session:t}=this,e=t.row("after"),o=us(e,bo,.005).map(n=>`“${t.word(n)}” ${R(e[n])}`);
 return`Blue: from “${t.word(t.token)}”, ${t.headName} looks at ${o.join(", ")}.`}drawSuggestions(){let{session:t}=this,e=this.partial(),o=e?t.tokenizer.completions(
-e,fs):[],n=o.length?o:this.likely(),r=o.length?"complete: ":"next: ",a=n.map(i=>l("button",{type:"button",class:"suggestion","data-word":i},i));Z(this.suggestions,
+e,fs):[],n=o.length?o:this.likely(),r=o.length?"complete: ":"next: ",a=n.map(i=>l("button",{type:"button",class:"suggestion","data-word":i},i));tt(this.suggestions,
 l("span",{class:"dim"},r),...a)}likely(){let{words:t}=this.session.data,e=(this.session.tokens.length-1)*t.length,o=this.session.after.probabilities.subarray(e,
 e+t.length);return t.map((r,a)=>a).sort((r,a)=>o[a]-o[r]).map(r=>t[r]).filter(qt).slice(0,fs)}drawNotes(){let{session:t}=this,e=[...new Set(t.tokens.filter(({known:r})=>!r).
 map(({typed:r})=>r))],o=e.slice(0,4).map(r=>{let a=t.tokenizer.similar(r,3),i=a.length?` Similar: ${a.join(", ")}.`:"",h=t.data.words.length;return l("p",{class:"\
@@ -232,61 +233,61 @@ o.push(l("p",{class:"note"},`${dt(n,"more unknown word")}.`)),t.dropped){let r=`
 "word")} are not read.`;o.push(l("p",{class:"note"},r))}this.notes.replaceChildren(...o)}drawChips(){let{session:t}=this,{words:e}=t.data,[o,n]=[t.guesses("befo\
 re"),t.guesses("after")],r=t.row("after");for(;this.shown.length>t.tokens.length;)this.shown.pop()?.remove();t.tokens.forEach(({typed:a,known:i,id:h},c)=>{let d=this.
 shown[c];if(!d){let y=[l("span",{class:"word"}),l("small",{})];d=l("button",{type:"button",class:"wordchip","data-i":c},...y),this.shown.push(d),this.chips.append(
-d)}let u=o[c]!==n[c],[p,m]=[...d.children];p.textContent=i?e[h]:rt(ws(a),24),m.textContent=e[n[c]],m.classList.toggle("switched",u),d.classList.toggle("unknown",
-!i),d.classList.toggle("from",c===t.token),d.tabIndex=c===t.token?0:-1,d.setAttribute("aria-pressed",String(c===t.token));let w=c<r.length?Math.round(72*r[c]**H.
+d)}let u=o[c]!==n[c],[m,p]=[...d.children];m.textContent=i?e[h]:rt(ws(a),24),p.textContent=e[n[c]],p.classList.toggle("switched",u),d.classList.toggle("unknown",
+!i),d.classList.toggle("from",c===t.token),d.tabIndex=c===t.token?0:-1,d.setAttribute("aria-pressed",String(c===t.token));let w=c<r.length?Math.round(72*r[c]**W.
 weight_exponent):0;d.style.backgroundColor=w>2?`color-mix(in srgb, var(--shade) ${w}%, var(--soft))`:"";let f=u?`next word before: ${e[o[c]]}, now: `:"next word\
-: ";d.setAttribute("aria-label",`${p.textContent}, ${f}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function gs(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
-for(let u=0;u<i.length;u+=1)i[u]/=Math.max(1,a-1);let h=t.layers[r-1].output,c=ke(h,s.weights["norm.weight"],it(i,s.weights["words.weight"],n)),d=[];for(let u=r-
-1;u>=0;u-=1){let{gradient:p,dInput:m}=xo(s,u,t.layers[u],e[u],c);d.unshift(p),c=m}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
+: ";d.setAttribute("aria-label",`${m.textContent}, ${f}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function gs(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
+for(let u=0;u<i.length;u+=1)i[u]/=Math.max(1,a-1);let h=t.layers[r-1].output,c=xe(h,s.weights["norm.weight"],it(i,s.weights["words.weight"],n)),d=[];for(let u=r-
+1;u>=0;u-=1){let{gradient:m,dInput:p}=xo(s,u,t.layers[u],e[u],c);d.unshift(m),c=p}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
 for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)for(let c=0;c<e;c+=1)n[r*e+c]+=h*t[i*e+c]}return n}function Qt(s,t,e){let o=t.length/
-e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let c=0;c<e;c+=1)r[i*e+c]+=h*t[a*e+c]}return r}function ke(s,t,e){
+e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let c=0;c<e;c+=1)r[i*e+c]+=h*t[a*e+c]}return r}function xe(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{mean:a,scale:i}=Tt(s,r,o),[h,c]=[0,0];for(let d=0;d<o;d+=1){let u=e[r+d]*t[d];h+=u/
 o,c+=u*(s[r+d]-a)*i/o}for(let d=0;d<o;d+=1){let u=(s[r+d]-a)*i;n[r+d]=i*(e[r+d]*t[d]-h-u*c)}}return n}function xo(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
-sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((_,L)=>b.reduce((z,G)=>z+G[L],0)),p=it(n,c("down.weight"),a).map((b,_)=>b*os(e.up[_])),m=it(p,c("up.weight"),r),w=d(n,ke(
-e.middle,c("hidden_norm.weight"),m)),f=Qt(w,e.concatenated,i*h),y=it(w,c("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=vo(s,e,o,y),A={q:mt(g,s.sizes,-1),k:mt(
+sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((_,L)=>b.reduce((z,K)=>z+K[L],0)),m=it(n,c("down.weight"),a).map((b,_)=>b*os(e.up[_])),p=it(m,c("up.weight"),r),w=d(n,xe(
+e.middle,c("hidden_norm.weight"),p)),f=Qt(w,e.concatenated,i*h),y=it(w,c("attention.o_proj.weight"),i*h),{dq:g,dk:k,dv:T}=vo(s,e,o,y),A={q:pt(g,s.sizes,-1),k:pt(
 k,s.sizes,-1),v:T},M={q:Qt(A.q,e.normed,r),k:Qt(A.k,e.normed,r),v:Qt(A.v,e.normed,r),o:f},E=d(it(A.q,c("attention.q_proj.weight"),r),it(A.k,c("attention.k_proj.\
-weight"),r),it(A.v,c("attention.v_proj.weight"),r));return{gradient:M,dInput:d(w,ke(e.input,c("attention_norm.weight"),E))}}function vo(s,t,e,o){let{heads:n,headDim:r}=s.
-sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,p,m]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let f of St(
+weight"),r),it(A.v,c("attention.v_proj.weight"),r));return{gradient:M,dInput:d(w,xe(e.input,c("attention_norm.weight"),E))}}function vo(s,t,e,o){let{heads:n,headDim:r}=s.
+sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,m,p]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let f of St(
 e)){let y=1/Math.sqrt(f.length*r),[g,k]=[f[0]*r,f.length*r],T=t.weights[f[0]],A=e.merged||e.heads[f[0]].pattern===null;for(let M=0;M<d;M+=1){let E=0;for(let b=0;b<=
-M;b+=1){let _=T[M*d+b],L=0;for(let z=g;z<g+k;z+=1){let G=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=G*h[b*c+z],m[b*c+z]+=_*G}w[b]=L,E+=_*L}if(A)for(let b=0;b<=M;b+=
-1){let _=T[M*d+b]*(w[b]-E)*y;for(let L=g;L<g+k;L+=1)u[M*c+L]+=_*i[b*c+L],p[b*c+L]+=_*a[M*c+L]}}}return{dq:u,dk:s.shared(p,e.kvHeads),dv:s.shared(m,e.kvHeads)}}var Yt=new Map;function ys(s){let e=["before","after"].filter(o=>Yt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Yt.get("before"),a=o==="before"?N(s.
+M;b+=1){let _=T[M*d+b],L=0;for(let z=g;z<g+k;z+=1){let K=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=K*h[b*c+z],p[b*c+z]+=_*K}w[b]=L,E+=_*L}if(A)for(let b=0;b<=M;b+=
+1){let _=T[M*d+b]*(w[b]-E)*y;for(let L=g;L<g+k;L+=1)u[M*c+L]+=_*i[b*c+L],m[b*c+L]+=_*a[M*c+L]}}}return{dq:u,dk:s.shared(m,e.kvHeads),dv:s.shared(p,e.kvHeads)}}var Yt=new Map;function ys(s){let e=["before","after"].filter(o=>Yt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Yt.get("before"),a=o==="before"?N(s.
 sizes):s.settings;Yt.set(o,r?.run===n?r:{run:n,layers:gs(s.model,n,a)})}return e.length>0}function Nt(s,t,e){let o=Yt.get(e);if(o?.run!==s.run(e))return null;let{
 heads:n,headDim:r,width:a}=s.sizes,{q:i}=o.layers[t],h=r*a;return Array.from({length:n},(c,d)=>Math.hypot(...i.subarray(d*h,(d+1)*h)))}function F(s,{layers:t,heads:e}){let o=/^L(\d+)H(\d+)$/.exec(s);if(!o)return null;let[n,r]=[Number(o[1]),Number(o[2])];return n<t&&r<e?[n,r]:null}var q=(s,t)=>`\
-L${s}H${t}`,xe=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0),wt=s=>s.map(t=>({...t,heads:t.heads.map(e=>({...e}))}));function ve(s){let t={scale:[],pattern:[],
+L${s}H${t}`,ve=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0),wt=s=>s.map(t=>({...t,heads:t.heads.map(e=>({...e}))}));function $e(s){let t={scale:[],pattern:[],
 merge:[],kv:[]};s.forEach(({heads:o,merged:n,kvHeads:r},a)=>{o.forEach(({scale:i,pattern:h},c)=>{i!==1&&t.scale.push(`${q(a,c)}:${Number(i.toFixed(2))}`),h&&t.pattern.
 push(`${q(a,c)}:${h}`)}),n&&t.merge.push(String(a)),r!==o.length&&t.kv.push(`${a}:${r}`)});let e=Object.entries(t).map(([o,n])=>[o,n.join(",")]);return Object.fromEntries(
 e.filter(([,o])=>o))}function bs(s,t){let e=N(t),o=n=>(s[n]??"").split(",").map(r=>[...r.split(":"),"",""].slice(0,2));for(let[n,r]of o("scale")){let a=F(n,t),i=Number(
 r);a&&r&&i>=0&&i<=1&&(e[a[0]].heads[a[1]].scale=i)}for(let[n,r]of o("pattern")){let a=F(n,t),i=Et.find(h=>h===r);a&&i&&(e[a[0]].heads[a[1]].pattern=i)}for(let[n]of o(
-"merge"))/^\d+$/.test(n)&&e[Number(n)]&&(e[Number(n)].merged=!0);for(let[n,r]of o("kv"))!/^\d+$/.test(n)||!e[Number(n)]||xe(t.heads).includes(Number(r))&&(e[Number(
-n)].kvHeads=Number(r));return e}var W=s=>new URLSearchParams(ve(s)).toString(),ks=s=>s.flatMap(({heads:t},e)=>t.flatMap(({scale:o,pattern:n},r)=>o!==1||n?[q(e,r)]:
+"merge"))/^\d+$/.test(n)&&e[Number(n)]&&(e[Number(n)].merged=!0);for(let[n,r]of o("kv"))!/^\d+$/.test(n)||!e[Number(n)]||ve(t.heads).includes(Number(r))&&(e[Number(
+n)].kvHeads=Number(r));return e}var H=s=>new URLSearchParams($e(s)).toString(),ks=s=>s.flatMap(({heads:t},e)=>t.flatMap(({scale:o,pattern:n},r)=>o!==1||n?[q(e,r)]:
 [])),xs=s=>s.flatMap(({heads:t},e)=>t.flatMap(({scale:o},n)=>o===0?[q(e,n)]:[])),Ot=(s,{headDim:t})=>s.reduce((e,{kvHeads:o})=>e+2*o*t*2,0);var zt=Array(3).fill("whale key fat Ben men apple opened Kim today").join(" "),gt="<past> <sea> the ships drifted . <now> <town> the doors behind the house",O=(s,t)=>s.
-card.heads[t]??[],yt=()=>q(0,0),bt=s=>F(O(s,"induction")[0]??"",s.sizes)?.[0]??0,$e=s=>s.length>1?`${s.slice(0,-1).join(", ")} and ${s.at(-1)}`:s.join(""),kt=(s,t=0)=>`${(100*
+card.heads[t]??[],yt=()=>q(0,0),bt=s=>F(O(s,"induction")[0]??"",s.sizes)?.[0]??0,Me=s=>s.length>1?`${s.slice(0,-1).join(", ")} and ${s.at(-1)}`:s.join(""),kt=(s,t=0)=>`${(100*
 s).toFixed(t)} %`,ht=(s,t)=>s.changedHeads.every(e=>t.includes(e))&&s.settings.every(({merged:e,kvHeads:o,heads:n})=>!e&&o===n.length),_t=s=>s.off.length===1&&
-ht(s,s.off),Me=(s,t)=>s.row("after").reduce((e,o,n)=>e+(t(n)?o:0),0),Jt=s=>s.tokens.length-1,Te=s=>s.token===Jt(s);function Ae(s,t){let e=s.row("before",t,Jt(s));
+ht(s,s.off),Te=(s,t)=>s.row("after").reduce((e,o,n)=>e+(t(n)?o:0),0),Jt=s=>s.tokens.length-1,Ae=s=>s.token===Jt(s);function Ee(s,t){let e=s.row("before",t,Jt(s));
 return s.tokens.flatMap((n,r)=>s.isMark(r)?[r]:[]).slice(-2).reduce((n,r)=>n+e[r],0)}var vs=(s,t)=>Array.from(t,(e,o)=>t.slice(0,o)+t.slice(o+1)).includes(s);function $s(s,t){
 let e=s.tokenizer.read(t),o=s.tokens.flatMap(({id:n},r)=>n===e[r]?.id?[]:[r]);return s.tokens.length===e.length&&o.length===1&&s.isMark(o[0])}function xt(s,t,e,o,n=1){
 let r=Jt(s);return s.probability(t,e,r)>n*s.probability(t,o,r)}var Ms=s=>s.data.words[s.guesses("after")[Jt(s)]];function Xt(s,t){let e=N(s.sizes);return e[t].kvHeads=
-Math.max(1,s.sizes.heads/2),e}var Ts="<now> <town> the keys that the man near the door sees",[Ee,As]=[["is","was"],["are","were"]],[Se,Le]=[["is","are","opens","open","shines","shine"],["was",
+Math.max(1,s.sizes.heads/2),e}var Ts="<now> <town> the keys that the man near the door sees",[Se,As]=[["is","was"],["are","were"]],[Le,Ce]=[["is","are","opens","open","shines","shine"],["was",
 "were","opened","shone"]],Es={id:"agreement",title:"Agreement over distance",about:()=>"In “the keys that the man near the door sees”, the verb that comes next \
 belongs to “keys”, seven words back. Two other nouns, “man” and “door”, are closer.",text:Ts,head:yt,terms:["head","weight"],steps:[{text:()=>"Find \
 a head that looks from the last word, “sees”, back to the subject, “keys”, with a weight above 0.5. Click the names of heads and read the line below the words.",
-done:s=>Te(s)&&!s.changed&&Me(s,t=>s.word(t)==="keys")>.5},{text:()=>"Switch off one head (untick it) to make “is” the likeliest next word. If it does not work,\
- switch the head on again and try a different one.",done:s=>_t(s)&&xt(s,"before",As,Ee)&&Ee.includes(Ms(s))},{text:()=>"Switch it on again. Then delete one lett\
+done:s=>Ae(s)&&!s.changed&&Te(s,t=>s.word(t)==="keys")>.5},{text:()=>"Switch off one head (untick it) to make “is” the likeliest next word. If it does not work,\
+ switch the head on again and try a different one.",done:s=>_t(s)&&xt(s,"before",As,Se)&&Se.includes(Ms(s))},{text:()=>"Switch it on again. Then delete one lett\
 er of the text (in the field under “Words”) to make “is” at least twice as likely as “are”. All words must be words that the model knows.",rewrites:!0,
-done:s=>!s.changed&&s.tokens.every(({known:t})=>t)&&vs(s.text.trim(),Ts)&&xt(s,"after",Ee,As,2)}],learned:s=>`${s.card.agreement} tells the verb whether its sub\
+done:s=>!s.changed&&s.tokens.every(({known:t})=>t)&&vs(s.text.trim(),Ts)&&xt(s,"after",Se,As,2)}],learned:s=>`${s.card.agreement} tells the verb whether its sub\
 ject is one or many. It looks past the nouns in between, although they are closer.`},Ss={id:"delimiters",title:"Delimiters",about:()=>"Marks such as <now> and <\
 town> open a sentence and state its tense and place. Nearly every later word depends on them.",text:gt,head:yt,terms:["the language","weight"],steps:[{text:s=>`\
-Find a head of layer ${s.sizes.layers-1} that gives at least 80 % of its weight from the last word to the marks of this sentence, <now> and <town>.`,done:s=>Te(
-s)&&s.layer===s.sizes.layers-1&&!s.changed&&Ae(s,s.headName)>=.8},{text:()=>"Switch off one such head and nothing else. The sentence still says <now>, but verbs\
+Find a head of layer ${s.sizes.layers-1} that gives at least 80 % of its weight from the last word to the marks of this sentence, <now> and <town>.`,done:s=>Ae(
+s)&&s.layer===s.sizes.layers-1&&!s.changed&&Ee(s,s.headName)>=.8},{text:()=>"Switch off one such head and nothing else. The sentence still says <now>, but verbs\
  of the past (was, opened) must become likelier than verbs of the present (is, opens). If they do not, try a different head that looks at the marks.",done:s=>_t(
-s)&&Ae(s,s.off[0])>=.8&&xt(s,"before",Se,Le)&&xt(s,"after",Le,Se)},{text:()=>"Reset the heads. Then change one mark in the text (in the field under “Words”) to \
-make verbs of the past at least twice as likely as verbs of the present.",rewrites:!0,done:s=>!s.changed&&$s(s,gt)&&xt(s,"after",Le,Se,2)}],learned:s=>`${s.card.
+s)&&Ee(s,s.off[0])>=.8&&xt(s,"before",Le,Ce)&&xt(s,"after",Ce,Le)},{text:()=>"Reset the heads. Then change one mark in the text (in the field under “Words”) to \
+make verbs of the past at least twice as likely as verbs of the present.",rewrites:!0,done:s=>!s.changed&&$s(s,gt)&&xt(s,"after",Ce,Le,2)}],learned:s=>`${s.card.
 marks} reads tense and place from the marks. In models of human language, too, many heads look at delimiters, often because they have nothing else to do. Here t\
 he marks carry information.`},Ls={id:"induction",title:"Previous word and induction",about:()=>"The text repeats nine words three times. After the first round t\
 he model predicts every word: heads of two layers work together to copy.",text:zt,head:s=>O(s,"previous")[0],terms:["words copied","attention map","pattern by h\
-and"],steps:[{text:s=>`Choose an induction head (${$e(O(s,"induction"))}) and a word of the second round, such as the second “fat”. The head must give a weight \
+and"],steps:[{text:s=>`Choose an induction head (${Me(O(s,"induction"))}) and a word of the second round, such as the second “fat”. The head must give a weight \
 above 0.5 to the word that followed the first “fat”: “Ben”.`,done:s=>{let{round:t,token:e}=s;return t>0&&e>=t&&e<2*t-1&&O(s,"induction").includes(s.headName)&&
-Me(s,n=>n===e-t+2)>.5}},{text:()=>"Choose the head of an earlier layer that looks at the previous word: the dark squares of its map are just below the diagonal.",
+Te(s,n=>n===e-t+2)>.5}},{text:()=>"Choose the head of an earlier layer that looks at the previous word: the dark squares of its map are just below the diagonal.",
 done:s=>O(s,"previous").includes(s.headName)},{text:()=>"Switch off this head and nothing else. The model must copy at most 70 % of the words: see “words copied\
 ”, under the bars of “Next word”.",done:s=>_t(s)&&O(s,"previous").includes(s.off[0])&&s.copied("after")<=.7*s.copied("before")},{text:()=>"Repair it by ha\
 nd: switch the head on and choose “previous word” in the list below the heads. The model must copy at least 90 % again.",done:s=>ht(s,O(s,"previous"))&&O(s,
@@ -294,19 +295,19 @@ nd: switch the head on and choose “previous word” in the list below the head
 lls each word which word came before it. The induction heads use this: from the second “fat” they look for the word that came after a “fat”. Only where the earl\
 ier head looks matters: your pattern works as well as the trained one. Without it some copying survives, because a second head of that layer also looks back."},
 Cs={id:"redundancy",title:"Redundancy",about:s=>`${O(s,"induction").length} heads do the same: in a repeated text, they look at the word that followed the earli\
-er copy (${$e(O(s,"induction"))}). How many does the model need?`,text:zt,head:s=>O(s,"induction")[0],terms:["words copied"],steps:[{text:()=>"Switch off one in\
+er copy (${Me(O(s,"induction"))}). How many does the model need?`,text:zt,head:s=>O(s,"induction")[0],terms:["words copied"],steps:[{text:()=>"Switch off one in\
 duction head. The model must still copy 90 % of the words: see “words copied”, under the bars of “Next word”.",done:s=>_t(s)&&O(s,"induction").includes(
 s.off[0])&&s.copied("after")>=.9},{text:()=>"Switch off all induction heads and nothing else. The model copies at most 10 %.",done:s=>{let t=O(s,"induction");return t.
 every(e=>s.off.includes(e))&&ht(s,t)&&s.copied("after")<=.1}},{text:()=>"Find two induction heads that are enough: with all others off, the model copies at leas\
 t 95 %.",done:s=>{let t=O(s,"induction");return t.filter(o=>!s.changedHeads.includes(o)).length===2&&s.off.length===t.length-2&&ht(s,t)&&s.copied("after")>=.95}}],
 learned:()=>"A head may do necessary work although the model does not miss it, because other heads do the same. To measure the importance of a group, remove the\
- whole group: one head at a time is misleading."};function Ce(s){let t=N(s.sizes);return t[bt(s)].merged=!0,W(s.settings)===W(t)}function $o(s){let t=s.settings.flatMap((e,o)=>{let n=s.lossGrowth(Xt(s,o));return n===
+ whole group: one head at a time is misleading."};function qe(s){let t=N(s.sizes);return t[bt(s)].merged=!0,H(s.settings)===H(t)}function $o(s){let t=s.settings.flatMap((e,o)=>{let n=s.lossGrowth(Xt(s,o));return n===
 null?[]:[`layer ${o} ${kt(n,1)}`]});return t.length?` Measured: ${t.join(", ")}.`:""}var qs={id:"merge",title:"One head or many",about:()=>"A layer has four hea\
 ds, and each has its own weights for every word. Merge them into one head with the same matrices: it has only one set of weights. When does that change the outp\
 ut?",text:zt,head:s=>O(s,"induction")[0],token:12,gradients:!0,terms:["query, key, value","W_O","one head","gradient"],steps:[{text:s=>`Merge the heads of layer\
- ${bt(s)}: tick “one head” above them, and change nothing else.`,done:Ce},{text:()=>"Choose a word, not the first, at which the output of the merged head di\
-ffers by less than 15 % from that of the four heads. The differences are listed below, and the table shows where each head looks.",done:s=>Ce(s)&&s.token>0&&s.
-difference(bt(s))<.15},{text:()=>"Now choose a word at which it differs by more than 50 %. Compare where the four heads look there.",done:s=>Ce(s)&&s.difference(
+ ${bt(s)}: tick “one head” above them, and change nothing else.`,done:qe},{text:()=>"Choose a word, not the first, at which the output of the merged head di\
+ffers by less than 15 % from that of the four heads. The differences are listed below, and the table shows where each head looks.",done:s=>qe(s)&&s.token>0&&s.
+difference(bt(s))<.15},{text:()=>"Now choose a word at which it differs by more than 50 %. Compare where the four heads look there.",done:s=>qe(s)&&s.difference(
 bt(s))>.5},{text:()=>"Separate the heads again (Undo or Reset). The table shows the gradient of W_Q: how strongly training on this text would change each head. \
 Click the name of the head with the largest gradient in “Heads”.",done:s=>{let t=bt(s);if(s.changed||s.layer!==t)return!1;let e=Nt(s,t,"before");return e!==
 null&&e[s.head]===Math.max(...e)}}],learned:()=>"One head and many agree only where all heads have the same weights, with nearly everything on one word or the s\
@@ -317,14 +318,14 @@ r, and it changes every part of W_Q."},Ns={id:"grouped",title:"Grouped-query att
 .",text:gt,head:yt,terms:["query, key, value","keys/values","KV cache","mean loss"],steps:[{text:()=>"Give one layer a single set of keys and values: choose 1 i\
 n its list “keys/values”. Watch the KV cache and the mean loss, under the bars of “Next word”.",done:s=>s.settings.some(({kvHeads:t})=>t===1)&&s.lossGrowth()!==
 null},{text:s=>`With 2 sets, heads share in pairs. Try this on each layer alone (Reset in between), wait for the loss each time, and end with the layer that rai\
-ses the loss least.${$o(s)}`,done:s=>{let t=s.settings.map((o,n)=>({key:W(Xt(s,n)),growth:s.lossGrowth(Xt(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.
-reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return W(s.settings)===e.key}},{text:s=>`Shrink the cache to a quarter, ${Ot(N(s.sizes),s.sizes)/4} bytes per wor\
+ses the loss least.${$o(s)}`,done:s=>{let t=s.settings.map((o,n)=>({key:H(Xt(s,n)),growth:s.lossGrowth(Xt(s,n))}));if(t.some(({growth:o})=>o===null))return!1;let e=t.
+reduce((o,n)=>(n.growth??0)<(o.growth??0)?n:o);return H(s.settings)===e.key}},{text:s=>`Shrink the cache to a quarter, ${Ot(N(s.sizes),s.sizes)/4} bytes per wor\
 d, and read how much the loss rises.`,done:s=>s.cacheBytes<=Ot(N(s.sizes),s.sizes)/4&&s.lossGrowth()!==null}],learned:s=>{let t=s.lossGrowth();return`With a qua\
 rter of the cache, the loss is${t===null?"":` ${kt(t)}`} higher: heads with different jobs cannot share the keys that they were trained with. Real models are tr\
-ained with shared keys and values, or trained further after sharing.`}},qe=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads in all`}. The mean loss \
+ained with shared keys and values, or trained further after sharing.`}},Ne=(s,t)=>({text:()=>`Switch off ${s===1?"one head":`${s} heads in all`}. The mean loss \
 may be at most ${kt(t)} higher.`,done:e=>{let o=e.lossGrowth();return e.off.length>=s&&ht(e,e.off)&&o!==null&&o<=t}}),Os={id:"pruning",title:"Pruning",about:s=>`\
 Remove heads one by one. After each change, the page measures the mean loss over ${s.data.samples.length} sample texts, and how much it would rise without each \
-further head.`,text:gt,head:yt,removals:!0,terms:["mean loss"],steps:[qe(1,.02),qe(3,.06),qe(5,.15)],learned:()=>"Some heads cost little and some cost much, and\
+further head.`,text:gt,head:yt,removals:!0,terms:["mean loss"],steps:[Ne(1,.02),Ne(3,.06),Ne(5,.15)],learned:()=>"Some heads cost little and some cost much, and\
  the costs do not add up: each removal changes those of the rest. This is why tools measure again after each removal. multihead prune also refits the remaining \
 heads."};var lt=[Es,Ss,Ls,Cs,qs,Ns,Os];function zs(s,t){s.lesson=t.id,s.text=t.text,s.chosen=t.token??null;let e=F(t.head(s)??"",s.sizes);e&&([s.layer,s.head]=e),s.settings=
 N(s.sizes),s.forget()}var _s=new Map(lt.map(({id:s,steps:t})=>[s,t.length]));var Mo=4,Rs=s=>s?.toFixed(Mo)??"…",Zt=class{constructor(t,e){this.session=t,this.changed=e,this.tabs=l("div",{class:"lessontabs",role:"group","aria-label":"le\
@@ -338,10 +339,10 @@ reached(t),n=t.steps[o];!n||!(n.rewrites||e.reads(t.text))||!n.done(e)||(e.progr
 1} done.`))}get removals(){return(this.lesson?.removals?this.withoutEach().flat():[]).filter(e=>e!==null)}withoutEach(){let{settings:t}=this.session;return t.map(
 ({heads:e},o)=>e.map(({scale:n},r)=>{if(n===0)return null;let a=wt(t);return a[o].heads[r].scale=0,a}))}measure(){this.lesson?.gradients&&ys(this.session)&&this.
 update()}update(){this.check();let{lesson:t,session:e}=this;for(let a of this.tabs.querySelectorAll("button")){let i=a.dataset.lesson??"";a.setAttribute("aria-p\
-ressed",String(i===(t?.id??"")));let h=lt.find(c=>c.id===i);a.classList.toggle("done",h!==void 0&&this.reached(h)===h.steps.length)}if(this.bar.hidden=!t,!t){Z(
+ressed",String(i===(t?.id??"")));let h=lt.find(c=>c.id===i);a.classList.toggle("done",h!==void 0&&this.reached(h)===h.steps.length)}if(this.bar.hidden=!t,!t){tt(
 this.panel,...this.welcome());return}let o=this.reached(t),n=o===t.steps.length,r=t.steps.map((a,i)=>{let h=i<o?"done":i===o?"now":"later",c=l("span",{class:"si\
-gn","aria-label":h==="done"?"done":null},h==="done"?"✓":`${i+1}`);return l("li",{class:h,"aria-current":h==="now"?"step":null},c,l("span",{},a.text(e)))});Z(this.
-panel,l("p",{class:"lead"},t.about(e)),l("p",{class:"terms"},...t.terms.map(a=>l("span",{},a," ",S(a)))),l("ol",{class:"lessonsteps"},...r),n?"":this.restoring(
+gn","aria-label":h==="done"?"done":null},h==="done"?"✓":`${i+1}`);return l("li",{class:h,"aria-current":h==="now"?"step":null},c,l("span",{},a.text(e)))});tt(
+this.panel,l("p",{class:"lead"},t.about(e)),l("p",{class:"terms"},...t.terms.map(a=>l("span",{},a," ",S(a)))),l("ol",{class:"lessonsteps"},...r),n?"":this.restoring(
 t,o),n?l("p",{class:"learned"},l("b",{},"Done. "),t.learned(e)):"",t.gradients?this.gradients():"",t.removals?this.removalTable():""),this.drawBar(t,o)}restoring({
 text:t,steps:e},o){let{session:n}=this;if(n.reads(t))return"";let a=l("button",{type:"button",class:"restore",onclick:()=>{n.text=t,n.chosen=null,this.panel.focus(),
 this.changed()}},"Restore the words"),i=e[o].rewrites?"":"This step needs the words that the lesson began with. ";return l("p",{class:"restoring"},i,a)}welcome(){
@@ -350,41 +351,41 @@ let{layers:t,heads:e}=this.session.sizes,o=lt[0],r=l("button",{type:"button",cla
 e} heads decide which earlier words each word takes information from. Switch a head off, and see how the prediction changes.`),r]}drawBar(t,e){let{steps:o}=t,n=e?
 l("b",{class:"passed"},`✓ Step ${e} done. `):"",r=e<o.length?l("span",{},l("b",{},`Step ${e+1} of ${o.length}: `),o[e].text(this.session)):l("span",{},l("b",{},
 "The lesson is done.")),i=l("button",{type:"button","aria-label":"Show the lesson",onclick:()=>{this.panel.scrollIntoView({block:"nearest"}),this.panel.focus({preventScroll:!0})}},
-"Lesson");Z(this.bar,l("p",{},n,r),i)}removalTable(){let{session:t}=this,e=this.withoutEach(),o=e.map(a=>a.map(i=>i&&t.lossGrowth(i))),n=Math.min(...o.flat().map(
-a=>a??1/0)),r=e.map((a,i)=>l("tr",{},...a.flatMap((h,c)=>{let d=o[i][c],u=h?d===null?"…":kt(d,1):"off",p=d!==null&&d===n?l("b",{},u):u;return[l("th",{scope:"r\
-ow"},q(i,c)),l("td",{},p)]})));return l("div",{class:"beside"},l("p",{class:"dim"},"How much higher the mean loss is with one more head off (bold: least):"),l("\
+"Lesson");tt(this.bar,l("p",{},n,r),i)}removalTable(){let{session:t}=this,e=this.withoutEach(),o=e.map(a=>a.map(i=>i&&t.lossGrowth(i))),n=Math.min(...o.flat().map(
+a=>a??1/0)),r=e.map((a,i)=>l("tr",{},...a.flatMap((h,c)=>{let d=o[i][c],u=h?d===null?"…":kt(d,1):"off",m=d!==null&&d===n?l("b",{},u):u;return[l("th",{scope:"r\
+ow"},q(i,c)),l("td",{},m)]})));return l("div",{class:"beside"},l("p",{class:"dim"},"How much higher the mean loss is with one more head off (bold: least):"),l("\
 table",{class:"gradients removals"},l("tbody",{},...r)))}gradients(){let{session:t}=this,{layer:e,sizes:o,token:n}=t,r=t.settings[e].merged,[a,i]=[Nt(t,e,"befor\
-e"),Nt(t,e,"after")],h=Array.from({length:o.heads},(p,m)=>{let w=t.row("before",q(e,m)),f=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),y=`${t.word(f)} ${R(w[f])}`,
-g=r?l("td",{},Rs(i?.[m])):null;return l("tr",{},l("th",{scope:"row"},q(e,m)),l("td",{},y),l("td",{},Rs(a?.[m])),g)}),c=l("tr",{},l("th",{scope:"col"},"head"),l(
+e"),Nt(t,e,"after")],h=Array.from({length:o.heads},(m,p)=>{let w=t.row("before",q(e,p)),f=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),y=`${t.word(f)} ${R(w[f])}`,
+g=r?l("td",{},Rs(i?.[p])):null;return l("tr",{},l("th",{scope:"row"},q(e,p)),l("td",{},y),l("td",{},Rs(a?.[p])),g)}),c=l("tr",{},l("th",{scope:"col"},"head"),l(
 "th",{scope:"col"},"looks most at"),l("th",{scope:"col"},"gradient of W_Q ",S("gradient")),r?l("th",{scope:"col"},"its part of W_Q, merged"):null),d=r?`After “${t.
-word(n)}”, the outputs of layer ${e} differ by ${nt(t.difference(e),3)} from those of separate heads.`:`Layer ${e} has separate heads.`,u=r?t.tokens.map((p,m)=>{
-let w=`${t.word(m)} ${(100*t.difference(e,m)).toFixed(1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.choose(m)},w)}):[];return l("div",
+word(n)}”, the outputs of layer ${e} differ by ${nt(t.difference(e),3)} from those of separate heads.`:`Layer ${e} has separate heads.`,u=r?t.tokens.map((m,p)=>{
+let w=`${t.word(p)} ${(100*t.difference(e,p)).toFixed(1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.choose(p)},w)}):[];return l("div",
 {class:"beside"},l("p",{class:"apart"},d),r?l("p",{class:"dim"},"Difference after each word, in percent:"):null,r?l("div",{class:"suggestions"},...u):null,l("ta\
-ble",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function To({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,p,m]=[0,0,0,0];for(let w=i,f=c*e;w<h;w+=1,f+=1){let y=s[w];d+=y*t[f],u+=y*t[f+
-e],p+=y*t[f+2*e],m+=y*t[f+3*e]}a[c]=d,a[c+1]=u,a[c+2]=p,a[c+3]=m}for(;c<r;c+=1){let d=0;for(let u=i,p=c*e;u<h;u+=1,p+=1)d+=s[u]*t[p];a[c]=d}}function Is(s,t,e){
+ble",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function To({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,m,p]=[0,0,0,0];for(let w=i,f=c*e;w<h;w+=1,f+=1){let y=s[w];d+=y*t[f],u+=y*t[f+
+e],m+=y*t[f+2*e],p+=y*t[f+3*e]}a[c]=d,a[c+1]=u,a[c+2]=m,a[c+3]=p}for(;c<r;c+=1){let d=0;for(let u=i,m=c*e;u<h;u+=1,m+=1)d+=s[u]*t[m];a[c]=d}}function Is(s,t,e){
 let{bias:o,softcap:n,sink:r}=s,[a,i,h]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),To(s,t,a,i,e);let c=r===void 0?-1/0:r;for(let u=a;u<i;u+=1)n!==void 0&&
 (e[u]=n*Math.tanh(e[u]/n)),o&&(e[u]+=o[u+h]),e[u]>c&&(c=e[u]);let d=r===void 0?0:Math.exp(r-c);for(let u=a;u<i;u+=1)e[u]=Math.exp(e[u]-c),d+=e[u];for(let u=a;u<
-i;u+=1)e[u]/=d;return e}var Ao=40,Eo=()=>new Promise(s=>setTimeout(s)),Ne=s=>255*Math.sqrt(s)+.5,vt=class s{constructor(t,e,o){this.name=t,this.queries=o.queries,this.keys=o.keys,this.
+i;u+=1)e[u]/=d;return e}var Ao=40,Eo=()=>new Promise(s=>setTimeout(s)),Oe=s=>255*Math.sqrt(s)+.5,vt=class s{constructor(t,e,o){this.name=t,this.queries=o.queries,this.keys=o.keys,this.
 rows=e.sequences[o.rows],this.columns=e.sequences[o.columns],this.square=o.rows===o.columns,this.coded=null,this.qk=null,this.norms=null,this.completing=null}static async read(t,e,o,n,r){
-let a=new s(t,e,o);return n.map!==void 0?a.coded=await st(n.map):a.qk=await So(n),o.norms!==null&&(a.norms=ct(await st(o.norms)).subarray(r*o.keys,(r+1)*o.keys)),
+let a=new s(t,e,o);return n.map!==void 0?a.coded=await ot(n.map):a.qk=await So(n),o.norms!==null&&(a.norms=ct(await ot(o.norms)).subarray(r*o.keys,(r+1)*o.keys)),
 a}static fromWeights(t,e,o){let n=e.shown.length,r={label:"",queries:n,keys:n,rows:0,columns:0,norms:null,heads:[]};return s.fromCodes(t,{sequences:[e]},r,Uint8Array.
-from(o,Ne))}static fromCodes(t,e,o,n){let r=new s(t,e,o);return r.coded=n,r}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){
+from(o,Oe))}static fromCodes(t,e,o,n){let r=new s(t,e,o);return r.coded=n,r}complete(){return this.completing??=this.computeAll(),this.completing}async computeAll(){
 if(this.coded)return;let t=new Uint8Array(this.queries*this.keys),e=performance.now();for(let o=0;o<this.queries;o+=1){let n=this.row(o);for(let r=0,a=o*this.keys;r<
-this.keys;r+=1)t[a+r]=Ne(n[r]);performance.now()-e>Ao&&(await Eo(),e=performance.now())}this.coded=t}get bytes(){return(this.coded?.length??0)+(this.qk?4*(this.
+this.keys;r+=1)t[a+r]=Oe(n[r]);performance.now()-e>Ao&&(await Eo(),e=performance.now())}this.coded=t}get bytes(){return(this.coded?.length??0)+(this.qk?4*(this.
 qk.q.length+this.qk.k.length):0)}row(t){let e=new Float32Array(this.keys);if(this.qk)return Is(this.qk,t,e);if(this.coded)for(let o=0;o<this.keys;o+=1)e[o]=(this.
 coded[t*this.keys+o]/255)**2;return e}column(t){let e=new Float32Array(this.queries),o=this.coded;if(o)for(let n=0;n<this.queries;n+=1)e[n]=(o[n*this.keys+t]/255)**
 2;return e}weights(t,e){return t?this.row(e):this.column(e)}async preview(t){if(this.coded)return{coded:this.coded,queries:this.queries,keys:this.keys};let e=Math.
 min(t,this.queries),o=new Uint8Array(e*this.keys);for(let n=0;n<e;n+=1){let r=this.row(Math.floor((n+.5)*this.queries/e));for(let a=0;a<this.keys;a+=1)o[n*this.
-keys+a]=Ne(r[a])}return{coded:o,queries:e,keys:this.keys}}reweighted(t,e){let o=t?this.norms:null,n=e&&this.columns.special.some(Boolean);if(!o&&!n)return this;
+keys+a]=Oe(r[a])}return{coded:o,queries:e,keys:this.keys}}reweighted(t,e){let o=t?this.norms:null,n=e&&this.columns.special.some(Boolean);if(!o&&!n)return this;
 let r=new Float32Array(this.keys).fill(1);for(let i=0;i<this.keys;i+=1)o&&(r[i]=o[i]),n&&this.columns.special[i]&&(r[i]=0);let a=Object.create(this);return a.row=
 i=>Lo(this.row(i),r),this.coded&&(a.coded=Co(this.coded,this.queries,this.keys,r)),a}};async function So(s){let{q:t,k:e,first:o,end:n,dim:r}=s,a=await Promise.all(
-[t,e,o,n].map(st)),i=s.wide?ct:Pt;return{q:i(a[0]),k:i(a[1]),first:le(a[2]),end:le(a[3]),dim:r,bias:s.bias===void 0?null:ct(await st(s.bias)),softcap:s.softcap,
+[t,e,o,n].map(ot)),i=s.wide?ct:Pt;return{q:i(a[0]),k:i(a[1]),first:le(a[2]),end:le(a[3]),dim:r,bias:s.bias===void 0?null:ct(await ot(s.bias)),softcap:s.softcap,
 sink:s.sink}}function Lo(s,t){let e=0;for(let o=0;o<s.length;o+=1)s[o]*=t[o],e+=s[o];if(e>0)for(let o=0;o<s.length;o+=1)s[o]/=e;return s}function Co(s,t,e,o){let n=new Uint8Array(
 s.length);for(let r=0;r<t;r+=1){let a=r*e,i=0;for(let h=0;h<e;h+=1)i+=s[a+h]**2*o[h];if(i!==0)for(let h=0;h<e;h+=1)n[a+h]=Math.round(s[a+h]*Math.sqrt(o[h]/i*255*
-255))}return n}function Oe(s){j("trouble").textContent=s,j("trouble").hidden=!s}async function qo(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw ze(e)||
-Oe("The server does not answer. Is multihead serve still running?"),e}}async function No(s,t,e){let o=Object.entries(t).map(([r,a])=>[r,String(a)]),n=await qo(`${s}\
-?${new URLSearchParams(o)}`,{signal:e});if(!n.ok){let r=await n.text();throw Oe(r),new Error(r)}return Oe(""),n}async function te(s,t,e){let o=await No(s,t,e);return new Uint8Array(
-await o.arrayBuffer())}var ze=s=>s instanceof DOMException&&s.name==="AbortError";var Ps=4096,Oo=256,zo=120,Rt=class s extends vt{constructor(t,e,o,n){super(t,e,o),this.where=n,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
+255))}return n}function ze(s){j("trouble").textContent=s,j("trouble").hidden=!s}async function qo(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw _e(e)||
+ze("The server does not answer. Is multihead serve still running?"),e}}async function No(s,t,e){let o=Object.entries(t).map(([r,a])=>[r,String(a)]),n=await qo(`${s}\
+?${new URLSearchParams(o)}`,{signal:e});if(!n.ok){let r=await n.text();throw ze(r),new Error(r)}return ze(""),n}async function te(s,t,e){let o=await No(s,t,e);return new Uint8Array(
+await o.arrayBuffer())}var _e=s=>s instanceof DOMException&&s.name==="AbortError";var Ps=4096,Oo=256,zo=120,Rt=class s extends vt{constructor(t,e,o,n){super(t,e,o),this.where=n,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
 null,this.controller=null,this.timer=0,this.variants=new Map,this.source=[t,e,o]}complete(){return Promise.resolve()}get bytes(){return 4*this.keys*this.lines.size+
 2e6}reweighted(t,e){if(!t&&!e)return this;let o=`${t} ${e}`,n=this.variants.get(o);if(!n){let r={...this.where,...t?{norm:1}:{},...e?{hide:1}:{}};n=new s(...this.
 source,r),this.variants.set(o,n)}return n}weights(t,e){return this.lines.get(`${t?"row":"column"} ${e}`)??null}async fetchWeights(t,e){let o=this.weights(t,e);if(o)
@@ -394,7 +395,7 @@ t.y+t.h-1e-9))-a,c={width:Math.min(i,e,Ps),height:Math.min(h,o,Ps)},d={x:r,y:a,w
 this.overview?.key===u?this.overview:(this.asking!==u&&(this.cancel(),this.asking=u,this.timer=window.setTimeout(()=>this.fetchPicture(d,u,n),this.overview?zo:0)),
 this.overview)}async fetchPicture(t,e,o){this.controller=new AbortController;try{let n=await te("map",{...this.where,...t},this.controller.signal);this.latest={
 key:e,part:t,coded:n,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,o()}catch(n){this.asking===
-e&&(this.asking=null),ze(n)||V(String(n))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,o]=[Math.min(t,this.
+e&&(this.asking=null),_e(n)||V(String(n))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,o]=[Math.min(t,this.
 keys),Math.min(t,this.queries)],n={x:0,y:0,w:this.keys,h:this.queries,width:e,height:o,thin:1};return{coded:await te("map",{...this.where,...n}),keys:e,queries:o}}};
 function js({part:s,keys:t,queries:e},o){let[n,r]=[t/s.w,e/s.h];return{x:(o.x-s.x)*n,y:(o.y-s.y)*r,w:o.w*n,h:o.h*r}}var _o=104,Ro=22,Ws=11,Io=720,Hs=4,ee=class{constructor({point:t,pick:e,drawn:o}){this.point=t,this.pick=e,this.drawn=o,this.map=null,this.window={x:0,y:0,w:1,h:1},
 this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.type=1,this.dragged=!1,this.painted=null,this.pointers=new Map,this.canvas=l("canva\
@@ -408,15 +409,15 @@ queries});let o=`${t.queries} queries down, ${t.keys} keys across`,n=`Attention 
 this.draw())}zoom(t,e=this.width/2,o=this.height/2){let{map:n,window:r}=this;if(!n)return;let[a,i]=[r.x+e/this.width*r.w,r.y+o/this.height*r.h],h=Math.max(Math.
 min(Hs,n.keys),Math.min(n.keys,r.w/t)),c=Math.max(Math.min(Hs,n.queries),Math.min(n.queries,r.h/t));this.window={w:h,h:c,x:a-e/this.width*h,y:i-o/this.height*c},
 this.draw()}clampWindow(){let{map:t,window:e}=this;t&&(e.x=Math.max(0,Math.min(t.keys-e.w,e.x)),e.y=Math.max(0,Math.min(t.queries-e.h,e.y)))}onWheel(t){if(t.deltaY>
-0&&this.window.w>=(this.map?.keys??0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[o,n]=et(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),o-this.labels,
-n-this.labels)}onDown(t){this.canvas.setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,et(t,this.canvas)),this.dragged=!1}onMove(t){let e=et(t,this.canvas),
+0&&this.window.w>=(this.map?.keys??0)&&!t.ctrlKey&&!t.metaKey)return;t.preventDefault();let[o,n]=st(t,this.canvas);this.zoom(Math.exp(-t.deltaY/300),o-this.labels,
+n-this.labels)}onDown(t){this.canvas.setPointerCapture(t.pointerId),this.pointers.set(t.pointerId,st(t,this.canvas)),this.dragged=!1}onMove(t){let e=st(t,this.canvas),
 o=this.pointers.get(t.pointerId);if(!o){this.point(this.cellAt(e));return}let n=[...this.pointers].find(([r])=>r!==t.pointerId)?.[1];if(n){let r=h=>Math.hypot(h[0]-
 n[0],h[1]-n[1]),[a,i]=[(e[0]+n[0])/2-this.labels,(e[1]+n[1])/2-this.labels];this.dragged=!0,this.zoom(r(e)/Math.max(1,r(o)),a,i)}else if(this.dragged||Math.hypot(
 e[0]-o[0],e[1]-o[1])>4)this.dragged=!0,this.window.x-=(e[0]-o[0])/this.width*this.window.w,this.window.y-=(e[1]-o[1])/this.height*this.window.h,this.draw();else
-return;this.pointers.set(t.pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(et(t,this.canvas));e&&this.pick(e)}cellAt([
+return;this.pointers.set(t.pointerId,e)}onUp(t){if(this.pointers.delete(t.pointerId),this.dragged)return;let e=this.cellAt(st(t,this.canvas));e&&this.pick(e)}cellAt([
 t,e]){let{map:o,window:n}=this;if(!o||t<this.labels||e<this.labels)return null;let r=Math.floor(n.x+(t-this.labels)/this.width*n.w),a=Math.floor(n.y+(e-this.labels)/
 this.height*n.h);return a>=0&&r>=0&&a<o.queries&&r<o.keys?[a,r]:null}observeRoom(){let t=()=>{let e=this.box.clientWidth;return e===this.room?!1:(this.room=e,this.
-type=X(),!0)};t(),new ResizeObserver(()=>t()&&this.draw()).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeRoom(),
+type=Z(),!0)};t(),new ResizeObserver(()=>t()&&this.draw()).observe(this.box)}draw(){let{map:t}=this;if(!t)return;this.clampWindow(),this.room||this.observeRoom(),
 this.width=Math.max(80,Math.min(this.room||560,this.type*Io)-this.labels),this.height=Math.max(80,Math.min(1.6*this.width,this.width*t.queries/t.keys));let e=B(
 this.canvas,this.width+this.labels,this.height+this.labels),o=Math.round(this.labels*Mt()),n=this.paint(t);this.canvas.toggleAttribute("data-waiting",t instanceof
 Rt&&t.asking!==null),n&&e.putImageData(n,o,o),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=Mt(),[o,n]=[Math.round(this.width*e),Math.round(
@@ -424,29 +425,29 @@ this.height*e)],r=()=>this.box.isConnected&&this.draw(),a=t instanceof Rt?t.pict
 values(this.window),o,n].join(" ");if(this.painted?.key!==h||this.painted.from!==i){let c=a??{coded:i,keys:t.keys,queries:t.queries},d=a?js(a,this.window):this.
 window;this.painted={key:h,from:i,image:ft(c,d,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:r,labels:a,type:i}=this,[h,c]=[n/o.w,r/
 o.h];t.strokeStyle=D("--line"),t.strokeRect(a-.5,a-.5,n+1,r+1),t.font=`600 ${12*i}px ${Ht}`,t.fillStyle=D("--ink"),t.textBaseline="middle",t.textAlign="center",
-t.fillText(n<180*i?"key":"key: the token looked at",a+n/2,8*i),fe(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(m,w,f)=>(t.
-fillStyle=D(f?"--ink":w?"--faint":"--dim"),t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,m,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let m=Math.ceil(o.y/u-
-1e-9)*u;m<Math.min(e.queries,o.y+o.h);m+=u){let w=a+(m+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[m],e.rows.special[m],m===this.mark.row),a-6,w)}t.textAlign=
-"left";let p=Math.max(1,Math.ceil(i*Ws/h));for(let m=Math.ceil(o.x/p-1e-9)*p;m<Math.min(e.keys,o.x+o.w);m+=p){let w=a+(m+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(
-e.columns.shown[m],e.columns.special[m],m===this.mark.column);fe(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,
+t.fillText(n<180*i?"key":"key: the token looked at",a+n/2,8*i),we(t,r<180*i?"query":"query: the token that looks",8*i,a+r/2),t.textAlign="right";let d=(p,w,f)=>(t.
+fillStyle=D(f?"--ink":w?"--faint":"--dim"),t.font=`${f?"600 ":""}${11*i}px ${Ht}`,Po(t,p,a-(Ro+8)*i)),u=Math.max(1,Math.ceil(i*Ws/c));for(let p=Math.ceil(o.y/u-
+1e-9)*u;p<Math.min(e.queries,o.y+o.h);p+=u){let w=a+(p+.5-o.y)*c;w<a+2||w>a+r-2||t.fillText(d(e.rows.shown[p],e.rows.special[p],p===this.mark.row),a-6,w)}t.textAlign=
+"left";let m=Math.max(1,Math.ceil(i*Ws/h));for(let p=Math.ceil(o.x/m-1e-9)*m;p<Math.min(e.keys,o.x+o.w);p+=m){let w=a+(p+.5-o.x)*h;if(w<a+2||w>a+n-2)continue;let f=d(
+e.columns.shown[p],e.columns.special[p],p===this.mark.column);we(t,f,w,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,
 [h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),t.rect(r,r,o,n),t.clip(),t.strokeStyle=D("--mark"),t.lineWidth=1.5,a!==null&&t.strokeRect(r-2,r+(a-e.y)*c,o+4,Math.max(
 2,c)),i!==null&&t.strokeRect(r+(i-e.x)*h,r-2,Math.max(2,h),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=l("canvas",{width:this.canvas.width,height:this.
-canvas.height}),o=U(e);o.fillStyle=D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&We(n,`${t.name}.png`))}};function Po(s,t,e){
-let o=rt(t,18);for(;o.length>2&&s.measureText(o).width>e;)o=`${Array.from(o).slice(0,-2).join("")}…`;return o}var jo=["before","after"],_e="Point at a square to read its weight; click it to choose its row.",Wo=" Switching a head off changes the maps of later layers, not\
- its own.",se=class{constructor(t,e,o="trained model"){this.read=e,this.names={before:o,after:"with your switches"},this.title=l("h2",{}),this.hint=_e,this.said=
+canvas.height}),o=U(e);o.fillStyle=D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&He(n,`${t.name}.png`))}};function Po(s,t,e){
+let o=rt(t,18);for(;o.length>2&&s.measureText(o).width>e;)o=`${Array.from(o).slice(0,-2).join("")}…`;return o}var jo=["before","after"],Re="Point at a square to read its weight; click it to choose its row.",Wo=" Switching a head off changes the maps of later layers, not\
+ its own.",se=class{constructor(t,e,o="trained model"){this.read=e,this.names={before:o,after:"with your switches"},this.title=l("h2",{}),this.hint=Re,this.said=
 l("p",{class:"cellnote"}),this.panes=jo.map(a=>{let i=new ee({point:c=>this.say(a,c),pick:([c])=>t(c),drawn:()=>{}}),h=l("h3",{},this.names[a]);return{which:a,view:i,
 name:h,box:l("div",{class:"pane"},h,i.box)}});let[n,r]=this.panes;this.box=l("section",{class:"maps"},l("div",{class:"inputtop"},this.title,S("attention map")),
-l("div",{class:"panes"},n.box,r.box),this.said)}update(t,e,o,n){this.title.textContent=`Where ${t} looks`,this.hint=o.after?_e+Wo:_e;for(let{which:r,view:a,box:i}of this.
+l("div",{class:"panes"},n.box,r.box),this.said)}update(t,e,o,n){this.title.textContent=`Where ${t} looks`,this.hint=o.after?Re+Wo:Re;for(let{which:r,view:a,box:i}of this.
 panes){let h=o[r];i.hidden=!h,h&&(a.show(h),a.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.names[r]}. ${n}`),a.mark={row:e,column:null},a.draw())}
-this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):this.hint}};var Ho=56,tt=9,Fs=3,Re=[[(s,t)=>+(t===s),"The diagonal: every word looks at itself."],[(s,t)=>+(t===Math.max(0,s-1)),"Just below the diagonal: at the previous w\
+this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):this.hint}};var Ho=56,et=9,Fs=3,Ie=[[(s,t)=>+(t===s),"The diagonal: every word looks at itself."],[(s,t)=>+(t===Math.max(0,s-1)),"Just below the diagonal: at the previous w\
 ord."],[(s,t)=>t===1&&s>0?.8:t===5&&s>4?.5:.02,"A column: many words look at the same word, such as a mark or a subject."],[(s,t)=>+(t===(s<Fs?0:s-Fs+1)),"A dia\
 gonal farther below: in a text that repeats, at the word that followed the earlier copy (induction)."],[s=>1/(s+1),"A triangle: at all words so far, about equal\
-ly."]],oe=class{constructor(){this.icons=Re.map(()=>l("canvas",{class:"thumb","aria-hidden":"true"})),this.box=l("div",{class:"pane mapguide"},l("h3",{},"How to\
+ly."]],oe=class{constructor(){this.icons=Ie.map(()=>l("canvas",{class:"thumb","aria-hidden":"true"})),this.box=l("div",{class:"pane mapguide"},l("h3",{},"How to\
  read it"),l("p",{},"Each row belongs to one word. Its squares show where the head looks from this word: the darker, the more weight. The weights of a row add u\
-p to 1. Nothing is above the diagonal, because a word cannot look at later words."),l("ul",{},...Re.map(([,t],e)=>l("li",{},this.icons[e],l("span",{},t)))),l("p",
-{},"Each head in the list above has a small map of its own. Click one to see it here."))}draw(){if(this.box.hidden)return;let t=Math.round(Ho*X()),e={x:0,y:0,w:tt,
-h:tt};Re.forEach(([o],n)=>{let r=Uint8Array.from({length:tt*tt},(h,c)=>{let[d,u]=[Math.floor(c/tt),c%tt];return u>d?0:255*Math.sqrt(o(d,u))}),a=this.icons[n];B(
-a,t,t);let i=ft({coded:r,queries:tt,keys:tt},e,a.width,a.height);U(a).putImageData(i,0,0)})}};var ne=class{constructor(t,e){this.session=t,this.pair=new se(e,(o,n)=>this.read(o,n)),this.guide=new oe,this.box=this.pair.box,this.box.querySelector(".panes")?.
+p to 1. Nothing is above the diagonal, because a word cannot look at later words."),l("ul",{},...Ie.map(([,t],e)=>l("li",{},this.icons[e],l("span",{},t)))),l("p",
+{},"Each head in the list above has a small map of its own. Click one to see it here."))}draw(){if(this.box.hidden)return;let t=Math.round(Ho*Z()),e={x:0,y:0,w:et,
+h:et};Ie.forEach(([o],n)=>{let r=Uint8Array.from({length:et*et},(h,c)=>{let[d,u]=[Math.floor(c/et),c%et];return u>d?0:255*Math.sqrt(o(d,u))}),a=this.icons[n];B(
+a,t,t);let i=ft({coded:r,queries:et,keys:et},e,a.width,a.height);U(a).putImageData(i,0,0)})}};var ne=class{constructor(t,e){this.session=t,this.pair=new se(e,(o,n)=>this.read(o,n)),this.guide=new oe,this.box=this.pair.box,this.box.querySelector(".panes")?.
 append(this.guide.box)}update(){let{changed:t,headName:e,token:o}=this.session,n={before:this.map("before"),after:t?this.map("after"):null};this.guide.box.hidden=
 t,this.guide.draw(),this.pair.update(e,o,n,"The computation below has its rows as numbers.")}map(t,e=this.session.layer,o=this.session.head){let{session:n}=this,
 r={shown:n.tokens.map((a,i)=>n.word(i)),joined_to_previous:n.tokens.map(()=>!1),special:n.tokens.map((a,i)=>n.data.special.includes(n.word(i)))};return vt.fromWeights(
@@ -455,29 +456,29 @@ let{session:o}=this;if(e[1]>e[0])return"A word cannot look at later words.";let 
  looks at ${a} with weight ${R(n)}`}resize(){this.update()}};var Fo=24;function Bs(s,t,e="trained model"){return[...s.map(({word:n,before:r,after:a,actual:i})=>l("div",{class:i?"guess actual":"guess","data-word":n},l("spa\
 n",{class:"guessed"},n,i?l("small",{}," (in the text)"):null),l("span",{class:"barpair"},Us("before",r),t?Us("after",a):null),l("span",{class:"chance"},Ds(r),t?
 l("b",{},Ds(a)):null))),Do(t,e)]}var Do=(s,t)=>l("p",{class:"dim legendline"},l("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?l("spa\
-n",{class:"swatch after"}):null,s?" with your switches":null);function Gs(s,t,e,o){let n=e.slice(0,Fo).map(({token:i,text:h})=>l("button",{type:"button",class:"\
-suggestion",onclick:()=>o(i)},h)),r=e.length-n.length,a=r>0?l("span",{class:"dim"},` and ${r} more`):"";Z(s,l("p",{},t),...n,a)}var Ds=s=>s<.001?"< 0.1 %":nt(s,
-s<.01?1:2);function Us(s,t){let e=l("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Ks=8,re=class{constructor(t,e){this.session=t,this.choose=e,this.title=l("h2",{}),this.bars=l("div",{class:"predictions"}),this.list=l("div",{class:"changes"}),
+n",{class:"swatch after"}):null,s?" with your switches":null);function Ks(s,t,e,o){let n=e.slice(0,Fo).map(({token:i,text:h})=>l("button",{type:"button",class:"\
+suggestion",onclick:()=>o(i)},h)),r=e.length-n.length,a=r>0?l("span",{class:"dim"},` and ${r} more`):"";tt(s,l("p",{},t),...n,a)}var Ds=s=>s<.001?"< 0.1 %":nt(
+s,s<.01?1:2);function Us(s,t){let e=l("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Gs=8,re=class{constructor(t,e){this.session=t,this.choose=e,this.title=l("h2",{}),this.bars=l("div",{class:"predictions"}),this.list=l("div",{class:"changes"}),
 this.box=l("section",{class:"prediction","aria-label":"next word"},l("div",{class:"inputtop"},this.title,S("next word")),this.bars,this.list)}update(){let{session:t}=this,
 {words:e}=t.data,o=t.token*e.length,[n,r]=[t.before,t.after].map(d=>d.probabilities.subarray(o,o+e.length)),a=e.map((d,u)=>u).sort((d,u)=>Math.max(n[u],r[u])-Math.
-max(n[d],r[d])),i=t.tokens[t.token+1]?.id,h=a.slice(0,Ks);i!==void 0&&!h.includes(i)&&(h[Ks-1]=i),this.title.textContent=`Next word after “${t.word(t.token)}”`;
+max(n[d],r[d])),i=t.tokens[t.token+1]?.id,h=a.slice(0,Gs);i!==void 0&&!h.includes(i)&&(h[Gs-1]=i),this.title.textContent=`Next word after “${t.word(t.token)}”`;
 let c=h.map(d=>({word:e[d],before:n[d],after:r[d],actual:d===i}));this.bars.replaceChildren(...Bs(c,t.changed)),this.drawChanges()}drawChanges(){let{session:t}=this;
 if(!t.changed){this.list.replaceChildren();return}let e=t.changedGuesses,[o,n]=[t.guesses("before"),t.guesses("after")],r=e.length?`Likeliest next word changed \
 after ${e.length} of ${t.tokens.length} words:`:"The likeliest next word is the same everywhere.",{words:a}=t.data,i=e.map(h=>({token:h,text:`${t.word(h)}: ${a[o[h]]}\
- → ${a[n[h]]}`}));Gs(this.list,r,i,this.choose)}};var Uo=()=>new Promise(s=>setTimeout(s)),ae=class{constructor(t,e,o){this.session=t,this.done=e,this.more=o,this.turn=0;let{tokenizer:n,data:r}=t;this.texts=r.samples.
+ → ${a[n[h]]}`}));Ks(this.list,r,i,this.choose)}};var Uo=()=>new Promise(s=>setTimeout(s)),ae=class{constructor(t,e,o){this.session=t,this.done=e,this.more=o,this.turn=0;let{tokenizer:n,data:r}=t;this.texts=r.samples.
 map(a=>n.read(a).map(({id:i})=>i))}async measure(){let{session:t}=this;this.turn+=1;let e=this.turn;for(let o of[void 0,wt(t.settings),...this.more()]){let n=o?
-W(o):"";if(t.losses.has(n))continue;let[r,a]=[0,0];for(let i of this.texts){if(await Uo(),e!==this.turn)return;r+=Ut(t.model.run(i,o))*(i.length-1),a+=i.length-
-1}t.losses.set(n,r/a),this.done()}}};var Bo=200,ie=class{constructor(t,e,o){this.data=t,this.model=e,this.lessons=o,this.sizes=t.sizes,this.card=t.card,this.tokenizer=new Kt(t.words),this.text="",this.
+H(o):"";if(t.losses.has(n))continue;let[r,a]=[0,0];for(let i of this.texts){if(await Uo(),e!==this.turn)return;r+=Ut(t.model.run(i,o))*(i.length-1),a+=i.length-
+1}t.losses.set(n,r/a),this.done()}}};var Bo=200,ie=class{constructor(t,e,o){this.data=t,this.model=e,this.lessons=o,this.sizes=t.sizes,this.card=t.card,this.tokenizer=new Gt(t.words),this.text="",this.
 chosen=null,this.layer=0,this.head=0,this.settings=N(this.sizes),this.lesson="",this.progress=new Map,this.past=[],this.future=[],this.gesture="",this.losses=new Map,
-this.tokens=[],this.dropped=0,this.before=e.run([this.tokenizer.begin]),this.after=this.before,this.took=0,this.computed={text:"",settings:""}}compute(){let t=W(
+this.tokens=[],this.dropped=0,this.before=e.run([this.tokenizer.begin]),this.after=this.before,this.took=0,this.computed={text:"",settings:""}}compute(){let t=H(
 this.settings);if(this.tokens.length&&this.computed.text===this.text&&this.computed.settings===t)return;let e=performance.now();if(!this.tokens.length||this.computed.
 text!==this.text){let o=this.tokenizer.read(this.text);this.tokens=o.slice(0,this.data.context),this.dropped=o.length-this.tokens.length,this.before=this.model.
 run(this.tokens.map(({id:n})=>n))}this.after=t?this.model.run(this.before.ids,this.settings):this.before,this.computed={text:this.text,settings:t},this.took=performance.
-now()-e}get token(){return Math.min(this.chosen??1/0,this.tokens.length-1)}get headName(){return q(this.layer,this.head)}get changed(){return W(this.settings)!==
-""}switch(t,e=""){let o=wt(this.settings);t(o),W(o)!==W(this.settings)&&((!e||e!==this.gesture)&&this.past.push(this.settings),this.past.length>Bo&&this.past.shift(),
+now()-e}get token(){return Math.min(this.chosen??1/0,this.tokens.length-1)}get headName(){return q(this.layer,this.head)}get changed(){return H(this.settings)!==
+""}switch(t,e=""){let o=wt(this.settings);t(o),H(o)!==H(this.settings)&&((!e||e!==this.gesture)&&this.past.push(this.settings),this.past.length>Bo&&this.past.shift(),
 this.gesture=e,this.future=[],this.settings=o)}undo(){this.step(this.past,this.future)}redo(){this.step(this.future,this.past)}step(t,e){let o=t.pop();o&&(e.push(
 this.settings),this.settings=o,this.gesture="")}forget(){this.past=[],this.future=[],this.gesture=""}get hash(){let t=new URLSearchParams({text:this.text,head:this.
-headName,...ve(this.settings)});return this.chosen!==null&&t.set("token",String(this.chosen)),this.lesson&&t.set("lesson",this.lesson),this.progress.size&&t.set(
+headName,...$e(this.settings)});return this.chosen!==null&&t.set("token",String(this.chosen)),this.lesson&&t.set("lesson",this.lesson),this.progress.size&&t.set(
 "done",[...this.progress].map(([e,o])=>`${e}:${o}`).join(",")),`#${t}`}restore(t){let e=Object.fromEntries(new URLSearchParams(t.replace(/^#/,"")));e.text!==void 0&&
 (this.text=e.text);let o=Number(e.token);this.chosen=e.token&&Number.isInteger(o)&&o>=0?o:null;let n=F(e.head??"",this.sizes);n&&([this.layer,this.head]=n),this.
 settings=bs(e,this.sizes),this.lesson=this.lessons.has(e.lesson)?e.lesson:"",this.progress.clear();for(let r of(e.done??"").split(",")){let[,a,i]=/^([a-z]+):(\d{1,2})$/.
@@ -489,36 +490,36 @@ o*a,o*a+o+1)}guesses(t){return ns(this.run(t))}get changedGuesses(){let[t,e]=[th
 [n])}get round(){let t=this.before.ids;for(let e=2;2*e<t.length;e+=1)if(t.slice(1+e).every((o,n)=>o===t[1+n]))return 1+e;return 0}copied(t){let{round:e}=this,o=e?
 this.guesses(t).slice(e,-1):[];return o.length?o.filter((n,r)=>n===this.before.ids[e+r+1]).length/o.length:NaN}loss(t){return Ut(this.run(t))}get off(){return xs(
 this.settings)}get changedHeads(){return ks(this.settings)}get cacheBytes(){return Ot(this.settings,this.sizes)}lossGrowth(t=this.settings){let[e,o]=[this.losses.
-get(""),this.losses.get(W(t))];return e===void 0||o===void 0?null:o/e-1}difference(t,e=this.token){let o=this.sizes.heads*this.sizes.headDim,[n,r]=[this.before.
-layers[t].outputs,this.after.layers[t].outputs],[a,i]=[0,0];for(let h=e*o;h<(e+1)*o;h+=1)a+=(r[h]-n[h])**2,i+=n[h]**2;return Math.sqrt(a/i)}};var Go=44,Vs={uniform:"all words equally",previous:"previous word",first:"first word"},he=class{constructor(t,e,o=n=>`Layer ${n}`){this.layers=t,this.title=o,this.
+get(""),this.losses.get(H(t))];return e===void 0||o===void 0?null:o/e-1}difference(t,e=this.token){let o=this.sizes.heads*this.sizes.headDim,[n,r]=[this.before.
+layers[t].outputs,this.after.layers[t].outputs],[a,i]=[0,0];for(let h=e*o;h<(e+1)*o;h+=1)a+=(r[h]-n[h])**2,i+=n[h]**2;return Math.sqrt(a/i)}};var Ko=44,Vs={uniform:"all words equally",previous:"previous word",first:"first word"},he=class{constructor(t,e,o=n=>`Layer ${n}`){this.layers=t,this.title=o,this.
 handlers=e,this.cells=t.map((a,i)=>a.map((h,c)=>this.cell(h,i,c))),this.bars=t.map((a,i)=>this.bar(i,a.length)),this.pattern=l("select",{"aria-label":"where the\
  chosen head looks"}),this.pattern.append(l("option",{value:""},"as it was trained"),...Et.map(a=>l("option",{value:a},Vs[a]))),this.pattern.addEventListener("c\
 hange",()=>{let a=Et.find(i=>i===this.pattern.value)??null;e.pattern?.(this.at[0],this.at[1],a)}),this.patternName=l("span",{});let n=l("div",{class:"choice det\
 ail"},l("label",{},this.patternName,this.pattern));n.append(S("pattern by hand"));let r=t.map((a,i)=>{let h=l("div",{class:"switchrow"},...this.cells[i].map(({box:c})=>c));
 return h.style.setProperty("--heads",String(a.length)),l("div",{class:"switchlayer"},this.bars[i].box,h)});this.box=l("div",{class:"switches"},...r,e.pattern?n:
-null),this.kinds=Ko(t.flat()),this.at=[0,0]}cell({name:t,shown:e,kind:o,label:n},r,a){let i=l("span",{class:"dot"});o&&(i.style.backgroundColor=ue(o));let h=l("\
+null),this.kinds=Go(t.flat()),this.at=[0,0]}cell({name:t,shown:e,kind:o,label:n},r,a){let i=l("span",{class:"dot"});o&&(i.style.backgroundColor=pe(o));let h=l("\
 canvas",{class:"thumb","aria-hidden":"true",hidden:!0}),c=l("button",{type:"button",class:"headname","data-head":t,onclick:()=>this.handlers.select(r,a)},h,l("b",
 {},i,e??t),o?l("small",{},n??o):null),d=l("input",{type:"checkbox","aria-label":`${t} on`,"data-switch":t});d.addEventListener("change",()=>this.handlers.scale(
-r,a,d.checked?1:0,!1));let u=l("input",{type:"range",min:0,max:1,step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{p.textContent=R(Number(u.value)),
-this.handlers.scale(r,a,Number(u.value),!0)},onchange:()=>this.handlers.settle?.()}),p=l("span",{class:"strength"});return{box:l("div",{class:"switch"},c,l("div",
-{class:"dial"},d,u,p)),thumb:h,choose:c,on:d,slider:u,value:p}}bar(t,e){let o=this.title(t),n=l("input",{type:"checkbox","data-merge":t,"aria-label":`one head i\
-n ${o}`});n.addEventListener("change",()=>this.handlers.merge?.(t,n.checked));let r=l("select",{"data-share":t,"aria-label":`keys/values of ${o}`});for(let h of xe(
+r,a,d.checked?1:0,!1));let u=l("input",{type:"range",min:0,max:1,step:.05,"aria-label":`strength of ${t}`,"data-scale":t,oninput:()=>{m.textContent=R(Number(u.value)),
+this.handlers.scale(r,a,Number(u.value),!0)},onchange:()=>this.handlers.settle?.()}),m=l("span",{class:"strength"});return{box:l("div",{class:"switch"},c,l("div",
+{class:"dial"},d,u,m)),thumb:h,choose:c,on:d,slider:u,value:m}}bar(t,e){let o=this.title(t),n=l("input",{type:"checkbox","data-merge":t,"aria-label":`one head i\
+n ${o}`});n.addEventListener("change",()=>this.handlers.merge?.(t,n.checked));let r=l("select",{"data-share":t,"aria-label":`keys/values of ${o}`});for(let h of ve(
 e))r.append(l("option",{value:h},String(h)));r.addEventListener("change",()=>this.handlers.share?.(t,Number(r.value)));let a=t===0;return{box:l("div",{class:"la\
 yerbar"},l("b",{},o),this.handlers.merge?l("span",{class:"toggle"},l("label",{},n,l("span",{},"one head")),a?S("one head"):null):null,this.handlers.share?l("spa\
 n",{class:"choice"},l("label",{},l("span",{},"keys/values"),r),a?S("keys/values"):null):null),merge:n,share:r}}update(t,e,o){this.at=[e,o],this.cells.forEach((n,r)=>n.
-forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:p,pattern:m}=t[r].heads[u];h.checked=p>0,c.value=String(p),d.textContent=m?Vs[m]:R(p),a.classList.
-toggle("isoff",p===0),a.classList.toggle("changed",p!==1||m!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
+forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:m,pattern:p}=t[r].heads[u];h.checked=m>0,c.value=String(m),d.textContent=p?Vs[p]:R(m),a.classList.
+toggle("isoff",m===0),a.classList.toggle("changed",m!==1||p!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
 n.checked=t[a].merged,r.value=String(t[a].kvHeads)}),this.pattern.value=t[e].heads[o].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=
-`${this.layers[e][o].name} looks`}drawMaps(t){let e=Math.round(Go*X());this.cells.forEach((o,n)=>o.forEach(({thumb:r},a)=>{let i=t(n,a);r.hidden=!1,B(r,e,e);let h={
-x:0,y:0,w:i.keys,h:i.queries};U(r).putImageData(ft(i,h,r.width,r.height),0,0)}))}};function Ko(s){let t=new Map;for(let n of s)n.kind&&!t.has(n.kind)&&t.set(n.kind,
-n);let e=[...t].map(([n,{meaning:r}])=>{let a=l("span",{class:"dot"});return a.style.backgroundColor=ue(n),l("span",{class:"kindkey"},a,n," ",S(n,r))}),o=l("spa\
-n",{class:"dim"},"Kinds ",S("kind"));return e.length?l("p",{class:"kindkeys"},o,...e):null}function Qs(s,t){let e=Pt(s),o=0;return Object.fromEntries(t.map(([n,r])=>[n,e.slice(o,o+=r)]))}var Vo=250,Qo=100,Yo="<now> <town> the keys that the man near the door sees",Ie=class{constructor(t){this.values=new Map(t.map(([,e])=>[e,l("dd",{"data-fact":e})])),
+`${this.layers[e][o].name} looks`}drawMaps(t){let e=Math.round(Ko*Z());this.cells.forEach((o,n)=>o.forEach(({thumb:r},a)=>{let i=t(n,a);r.hidden=!1,B(r,e,e);let h={
+x:0,y:0,w:i.keys,h:i.queries};U(r).putImageData(ft(i,h,r.width,r.height),0,0)}))}};function Go(s){let t=new Map;for(let n of s)n.kind&&!t.has(n.kind)&&t.set(n.kind,
+n);let e=[...t].map(([n,{meaning:r}])=>{let a=l("span",{class:"dot"});return a.style.backgroundColor=pe(n),l("span",{class:"kindkey"},a,n," ",S(n,r))}),o=l("spa\
+n",{class:"dim"},"Kinds ",S("kind"));return e.length?l("p",{class:"kindkeys"},o,...e):null}function Qs(s,t){let e=Pt(s),o=0;return Object.fromEntries(t.map(([n,r])=>[n,e.slice(o,o+=r)]))}var Vo=250,Qo=100,Yo="<now> <town> the keys that the man near the door sees",Pe=class{constructor(t){this.values=new Map(t.map(([,e])=>[e,l("dd",{"data-fact":e})])),
 this.box=l("dl",{class:"facts"});for(let[e,o]of t)this.box.append(l("div",{},l("dt",{},e," ",S(o)),this.values.get(o)))}show(t,e){let o=this.values.get(t);o&&(o.
 textContent=e,o.parentElement?.toggleAttribute("hidden",e===null))}};function Jo({kinds:s,meanings:t},e){let o=jt(s[e]).map(n=>Ve(`${n.name}: ${n.meaning}`));return t[e]??
-o.join(" ")}var Pe=class{constructor(t){this.session=t;let e=()=>this.changed(),o=a=>{t.chosen=a,e()};this.lessons=new Zt(t,e),this.input=new Vt(t,e),this.predictions=
-new re(t,o),this.maps=new ne(t,o),this.computation=new Gt(t,a=>{t.layer=a,e()}),this.switches=this.makeSwitches(),this.undo=l("button",{type:"button",id:"undo",
+o.join(" ")}var je=class{constructor(t){this.session=t;let e=()=>this.changed(),o=a=>{t.chosen=a,e()};this.lessons=new Zt(t,e),this.input=new Vt(t,e),this.predictions=
+new re(t,o),this.maps=new ne(t,o),this.computation=new Kt(t,a=>{t.layer=a,e()}),this.switches=this.makeSwitches(),this.undo=l("button",{type:"button",id:"undo",
 onclick:()=>this.act(()=>t.undo())},"Undo"),this.redo=l("button",{type:"button",id:"redo",onclick:()=>this.act(()=>t.redo())},"Redo");let n=()=>this.act(()=>t.switch(
-a=>a.splice(0,a.length,...N(t.sizes))));this.reset=l("button",{type:"button",id:"reset",onclick:n},"Reset"),this.facts=new Ie([["heads on","head"],[`mean loss o\
+a=>a.splice(0,a.length,...N(t.sizes))));this.reset=l("button",{type:"button",id:"reset",onclick:n},"Reset"),this.facts=new Pe([["heads on","head"],[`mean loss o\
 ver ${t.data.samples.length} sample texts`,"mean loss"],["KV cache","KV cache"],["words copied","words copied"]]);let r=l("section",{class:"heads","aria-label":"\
 heads"},l("div",{class:"inputtop"},l("h2",{},"Heads"),S("head"),this.undo,this.redo,this.reset),l("p",{class:"dim caption"},"Click a head's name to see where it\
  looks. Untick it to switch it off, or scale its output with the slider. ",S("switch")),this.switches.box,this.switches.kinds);this.predictions.list.before(this.
@@ -538,13 +539,13 @@ this.facts.show("KV cache",`${t.cacheBytes} bytes per word`),this.facts.show("wo
 t.losses.get(""),t.lossGrowth()];if(e===void 0)return"measuring…";if(o===null)return`${R(e)} → measuring…`;if(!t.changed)return R(e);let n=`${o>=0?"+":"−"}${nt(
 Math.abs(o))}`;return`${R(e)} → ${R(e*(1+o))} (${n})`}onKey(t){let e=t.key.toLowerCase();if(!["z","y"].includes(e)||!(t.ctrlKey||t.metaKey)||Q(t,"textarea, in\
 put[type=text]"))return;t.preventDefault();let o=e==="y"||t.shiftKey;this.act(()=>o?this.session.redo():this.session.undo())}resize(){this.maps.resize(),this.computation.
-draw()}};function Xo(s){let{layers:t,heads:e,width:o,headDim:n,words:r}=s.sizes,a=[[Ke(s.parameters),"parameters","parameters"],[`${dt(t,"layer")} × ${dt(e,"he\
+draw()}};function Xo(s){let{layers:t,heads:e,width:o,headDim:n,words:r}=s.sizes,a=[[Ge(s.parameters),"parameters","parameters"],[`${dt(t,"layer")} × ${dt(e,"he\
 ad")}`,`d_model ${o}, d_k ${n}`,"head"],[String(r),"words","the language"]];j("card").replaceChildren(...a.map(([i,h,c])=>l("span",{},l("b",{},i)," ",l("span",{
 class:"few"},`${h} `,S(c))))),j("foot").replaceChildren(l("p",{},`multihead ${s.version}. The model runs in this page, which sends nothing. The URL saves words \
 and switches. Ctrl+Z undoes a switch, Ctrl+Y does it again.`))}function Ys(s){document.documentElement.dataset.theme=s,ts()}async function Zo(){let s=window.matchMedia(
 "(prefers-color-scheme: dark)");if(Ys(s.matches?"dark":"light"),typeof DecompressionStream>"u"){j("main").append(l("p",{class:"lead"},"This browser is too old f\
-or this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}let t=await Ue();Be(t.charts),Xo(t);let e=new ie(t,new Dt(t.sizes,Qs(await st(0),
-t.layout)),_s);e.text=Yo;let o=e.card.agreement.match(/\d+/g)?.map(Number);o&&([e.layer,e.head]=o),location.hash.length>1&&e.restore(location.hash);let n=new Pe(
+or this page. Use Chrome 111, Safari 16.4, Firefox 113 or a newer one."));return}let t=await Be();Ke(t.charts),Xo(t);let e=new ie(t,new Dt(t.sizes,Qs(await ot(0),
+t.layout)),_s);e.text=Yo;let o=e.card.agreement.match(/\d+/g)?.map(Number);o&&([e.layer,e.head]=o),location.hash.length>1&&e.restore(location.hash);let n=new je(
 e),r=h=>{Ys(h),n.update()},a=()=>document.documentElement.dataset.theme==="dark"?"light":"dark";j("tools").append(cs(()=>n.writeAddress())??""),j("tools").append(
 l("button",{type:"button",id:"theme",onclick:()=>r(a())},"Light / dark")),s.addEventListener("change",()=>r(s.matches?"dark":"light")),window.addEventListener("\
 hashchange",()=>{location.hash!==e.hash&&n.act(()=>e.restore(location.hash))}),window.addEventListener("keydown",h=>n.onKey(h));let i=0;window.addEventListener(
