@@ -258,19 +258,6 @@ class MultiHeadAttention(AttentionLayer):
         assert isinstance(planned, PlannedCall)
         return explain_call(self, planned)
 
-    @classmethod
-    def from_torch(cls, mha: nn.MultiheadAttention) -> MultiHeadAttention:
-        """The same layer with a copy of an nn.MultiheadAttention's weights; see `multihead.interop`."""
-        from multihead.layer import interop  # it imports this module
-
-        return interop.from_torch(mha)
-
-    def to_torch(self, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
-        """An nn.MultiheadAttention with a copy of the weights, if it can represent this layer."""
-        from multihead.layer import interop  # it imports this module
-
-        return interop.to_torch(self, batch_first=batch_first)
-
     def extra_repr(self) -> str:
         parts = [f"{self.d_model}, {self.num_heads}"]
         if self.head_shard is not None:

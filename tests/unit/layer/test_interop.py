@@ -221,10 +221,10 @@ def test_dtype_is_kept() -> None:
 # ---- torch ------------------------------------------------------------------------------------
 
 
-def test_methods_and_functions_are_the_same() -> None:
+def test_a_layer_of_torch_and_back() -> None:
     theirs = nn.MultiheadAttention(WIDTH - 1, HEADS)
-    attn = mh.MultiHeadAttention.from_torch(theirs)
-    assert torch.equal(attn.to_torch().in_proj_weight, theirs.in_proj_weight)
+    attn = interop.from_torch(theirs)
+    assert torch.equal(interop.to_torch(attn).in_proj_weight, theirs.in_proj_weight)
     assert interop.from_torch(dropin.MultiheadAttention(WIDTH - 1, HEADS)).num_heads == HEADS
 
 
@@ -239,7 +239,7 @@ def test_torch_zero_key_is_a_sink_that_does_not_train() -> None:
     attn = interop.from_torch(theirs)
     assert attn.sink_logits is not None
     assert not attn.sink_logits.requires_grad
-    assert attn.to_torch().add_zero_attn
+    assert interop.to_torch(attn).add_zero_attn
 
 
 @pytest.mark.parametrize(
@@ -267,8 +267,8 @@ def test_what_torch_cannot_hold(options: dict[str, Any], words: list[str]) -> No
 
 def test_batch_first_can_be_chosen() -> None:
     attn = mh.MultiHeadAttention(30, HEADS)
-    assert attn.to_torch().batch_first
-    assert not attn.to_torch(batch_first=False).batch_first
+    assert interop.to_torch(attn).batch_first
+    assert not interop.to_torch(attn, batch_first=False).batch_first
 
 
 # ---- bad input --------------------------------------------------------------------------------
@@ -388,7 +388,6 @@ def test_other_arguments_of_the_wrong_kind() -> None:
     for wrong in (None, nn.Linear(2, 2), nn.MultiheadAttention, {}):
         words = ["mha must be an nn.MultiheadAttention, got ", "from_module", "from_state_dict"]
         _said(TypeMismatchError, words, lambda x=wrong: interop.from_torch(x))
-        _said(TypeMismatchError, words, lambda x=wrong: mh.MultiHeadAttention.from_torch(x))
         for convert in (interop.to_torch, interop.to_state_dict):
             _said(TypeMismatchError, ["attn must be a MultiHeadAttention, got "], lambda f=convert, x=wrong: f(x))
 
