@@ -106,7 +106,7 @@ def counts() -> tuple[int, int, int]:
     """Statistics, those with a histogram, bins of one."""
     from multihead.model.statistics.meanings import meanings
     from multihead.model.statistics.statistics_options import Statistics
-    from multihead.table.column_meaning import BINS
+    from multihead.table.column_info import BINS
 
     found = meanings(Statistics()).values()
     return len(found), sum(1 for m in found if m.scale is not None), BINS

@@ -20,7 +20,7 @@ from multihead._base.estimate import duration, size
 from multihead.cli import main
 from multihead.cli.parser import COMMANDS, parser
 from multihead.errors import MultiheadError
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
@@ -255,7 +255,7 @@ def test_warnings_are_lines_too(multihead: Multihead, monkeypatch: pytest.Monkey
 
 
 def test_colours(multihead: Multihead, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    HeadTable(("L0H0", "L0H1"), {"x": torch.ones(2)}, {"x": Meaning("", "")}).save(tmp_path)
+    HeadTable(("L0H0", "L0H1"), {"x": torch.ones(2)}, {"x": ColumnInfo("", "")}).save(tmp_path)
     for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     words = ("compare", tmp_path, tmp_path, "--fail-if", "x>1")
@@ -277,7 +277,9 @@ def test_the_list_of_commands_may_meet_a_closed_pipe() -> None:
 @pytest.mark.parametrize("words", ["", "--json"])
 def test_a_closed_pipe_has_the_exit_code_of_sigpipe(words: str, tmp_path: Path) -> None:
     heads = tuple(f"L{i}H{j}" for i in range(97) for j in range(23))
-    HeadTable(heads, {"x": ("a word that fills the pipe" * 4,) * len(heads)}, {"x": Meaning("", "")}).save(tmp_path)
+    HeadTable(heads, {"x": ("a word that fills the pipe" * 4,) * len(heads)}, {"x": ColumnInfo("", "")}).save(
+        tmp_path
+    )
     command = f"{sys.executable} -m multihead show {tmp_path} {words} | true; echo ${{PIPESTATUS[0]}}"
     done = run("-c", f"import subprocess; subprocess.run(['bash', '-c', {command!r}])")
     assert done.stdout.splitlines()[-1] == "141"

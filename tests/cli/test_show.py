@@ -13,7 +13,7 @@ import torch
 
 from cli.conftest import Said
 from multihead._base.share_words import SHARE_NAMES, SHARES
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 Multihead = Callable[..., Said]
@@ -21,7 +21,7 @@ Multihead = Callable[..., Said]
 BEFORE = HeadTable(
     ("L0H0", "L0H1", "L1H0"),
     {"entropy": torch.tensor([0.5, 2.5, math.nan]), "kind": ("broad", "previous", "dead")},
-    {"entropy": Meaning("nats", "−Σ p log p"), "kind": Meaning("", "what it looks at")},
+    {"entropy": ColumnInfo("nats", "−Σ p log p"), "kind": ColumnInfo("", "what it looks at")},
     {"entropy": {"L1H0": "no row"}},
     {"run": {"model": "a model", "text": "a text"}},
 )
@@ -56,7 +56,7 @@ def test_the_grid_of_shares_comes_first(multihead: Multihead, tmp_path: Path) ->
     table = HeadTable(
         ("L0H0", "L0H1", "L1H0"),
         {**columns, "leading": ("position", "word + match", "")},
-        {name: Meaning("share", "") for name in (*columns, "leading")},
+        {name: ColumnInfo("share", "") for name in (*columns, "leading")},
     )
     table.save(tmp_path / "run")
     lines = [line.rstrip() for line in multihead("show", tmp_path / "run").out.splitlines()]
@@ -179,7 +179,7 @@ def test_columns_of_the_environment_are_heard_in_a_pipe(
 ) -> None:
     wide = [f"a column of a long name {i}" for i in range(9)]
     numbers = {name: torch.ones(1) for name in wide}
-    HeadTable(("L0H0",), numbers, {name: Meaning("", "") for name in wide}).save(runs / "wide")
+    HeadTable(("L0H0",), numbers, {name: ColumnInfo("", "") for name in wide}).save(runs / "wide")
     assert max(map(len, multihead("show", runs / "wide").out.splitlines())) > 60
     monkeypatch.setenv("COLUMNS", "60")
     assert max(map(len, multihead("show", runs / "wide").out.splitlines())) <= 60

@@ -19,7 +19,7 @@ from multihead.show.make_report import report
 from multihead.show.quality_curve import CurveLine, CurvePoint, QualityCurve, quick_curve
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.tokens import Words
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 HEADS = ("L0H0", "L0H1", "L1H0", "L1H1")
@@ -28,7 +28,7 @@ HEADS = ("L0H0", "L0H1", "L1H0", "L1H1")
 def table(kinds: list[str], scores: list[float] | None = None, worth: list[float] | None = None) -> HeadTable:
     columns: dict[str, Any] = {"kind": tuple(kinds), "kind_score": torch.tensor(scores or [0.9] * 4)}
     columns |= {} if worth is None else {"ablation_zero": torch.tensor(worth)}
-    return HeadTable(HEADS, columns, {n: Meaning("", "") for n in columns})
+    return HeadTable(HEADS, columns, {n: ColumnInfo("", "") for n in columns})
 
 
 def alike(values: dict[tuple[int, int], float]) -> Similarity:
@@ -59,7 +59,7 @@ def test_kinds() -> None:
 def test_layers_in_which_one_share_leads() -> None:
     columns: dict[str, Any] = {"leading": ("position", "match", "word", "position + word")}
     columns |= {name: torch.full((4,), 0.2) for name in ("spread", "rest", "position", "word", "match")}
-    shares = HeadTable(HEADS, columns, {name: Meaning("", "") for name in columns})
+    shares = HeadTable(HEADS, columns, {name: ColumnInfo("", "") for name in columns})
     text = findings(table(["first"] * 4).join(shares), None, None)[0].text
     assert text.startswith("One of 4 heads")
     assert "layer 1 picks words" in text or "in layer 1" in text
@@ -247,7 +247,7 @@ def shares_table(leading: list[str], names: tuple[str, ...] = HEADS) -> HeadTabl
     columns: dict[str, Any] = {name: torch.full((len(names),), 0.2) for name in SHARE_NAMES}
     columns |= {"leading": tuple(leading), "kind": ("match, 0.20",) * len(names)}
     columns["kind_score"] = torch.full((len(names),), torch.nan)
-    return HeadTable(names, columns, {n: Meaning("", "") for n in columns})
+    return HeadTable(names, columns, {n: ColumnInfo("", "") for n in columns})
 
 
 def test_shares_by_layer() -> None:

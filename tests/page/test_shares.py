@@ -16,7 +16,7 @@ from multihead._base.share_words import SHARE_NAMES, SHARES
 from multihead.model.sites import Site
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.text_maps import ShownLayer
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 from page.conftest import Open, Opened, Page
 
@@ -44,7 +44,7 @@ def with_shares(report: Report, leading: tuple[str, ...], kinds: tuple[str, ...]
     assert report.table is not None
     new = {"kind": kinds, **share_columns(leading)}
     kept = report.table.select([name for name in report.table.columns if name not in new])
-    table = kept.join(HeadTable(kept.heads, new, {n: Meaning("share", n) for n in new}))
+    table = kept.join(HeadTable(kept.heads, new, {n: ColumnInfo("share", n) for n in new}))
     return replace(report, table=table, curve=None)  # without a curve no head can be pruned: discs are full
 
 
@@ -159,7 +159,7 @@ def test_the_panel_says_why_a_head_has_no_kind(
         "kind:broad": torch.full((heads,), 0.84, dtype=torch.float64),
     }
     kept = report.table.select([name for name in report.table.columns if name not in new])
-    table = kept.join(HeadTable(kept.heads, new, {n: Meaning("share", n) for n in new}))
+    table = kept.join(HeadTable(kept.heads, new, {n: ColumnInfo("share", n) for n in new}))
     shown = opened(replace(report, table=table).save(tmp_path / "closest.html"), "layer=0&head=1")
     text = shown.text(".panel")
     assert f"The closest kind is “{closest}”, with a score of {score:.2f}." in text
@@ -186,7 +186,7 @@ def test_many_heads_are_tiles(opened: Open, tmp_path: Path) -> None:
     leading = tuple(LEADING[i % 6] for i in range(len(names)))
     columns: dict[str, Any] = {"kind": tuple(f"{label}, 0.80" for label in leading), **share_columns(leading)}
     columns["kind_score"] = torch.full((len(names),), torch.nan)
-    table = HeadTable(names, columns, {n: Meaning("share", n) for n in columns})
+    table = HeadTable(names, columns, {n: ColumnInfo("share", n) for n in columns})
     shapes = tuple(ShownLayer(Site("", i, "", i, count), 10, 10, 8, tuple(range(count))) for i in range(count))
     found = Report(ModelInfo("large", "Large", 1), CorpusInfo("", 5, 10), shapes, table=table)
     file = found.save(tmp_path / "tiles.html")

@@ -16,7 +16,7 @@ from multihead.show.encode import NEAR, BlobTable
 from multihead.show.make_report import report
 from multihead.show.report import CorpusInfo, ModelInfo, Report
 from multihead.show.text_maps import ShownLayer, TextMaps, read_text
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 from page.conftest import TEXT, Open
 
@@ -33,7 +33,7 @@ def test_grids_of_every_size(layers: int, each: int, opened: Open, tmp_path: Pat
         "importance": torch.rand(len(names)) ** 4,
         "entropy": torch.rand(len(names)) * 5,
     }
-    table = HeadTable(names, columns, {n: Meaning("share", n) for n in columns})
+    table = HeadTable(names, columns, {n: ColumnInfo("share", n) for n in columns})
     shapes = tuple(ShownLayer(Site("", i, "", i, each), 10, 10, 8, tuple(range(each))) for i in range(layers))
     found = Report(ModelInfo("large", "Large", 175_000_000_000), CorpusInfo("", 5, 10), shapes, table=table)
     shown = opened(found.save(tmp_path / "large.html"))

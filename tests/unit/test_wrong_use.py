@@ -16,7 +16,7 @@ import multihead as mh
 from multihead.measures import Statistics
 from multihead.model.capture import Capture
 from multihead.sources.embedded.network import EmbeddedConfig, EmbeddedModel
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 
 IDS = [[5, 9, 2, 6, 5, 3], [8, 7, 9, 3, 2], [6, 2, 6, 4]]
 
@@ -282,7 +282,7 @@ TABLE: dict[str, tuple[Callable[[mh.HeadTable], object], str]] = {
 @pytest.mark.parametrize("method", TABLE)
 def test_a_wrong_argument_of_a_table_is_named(method: str) -> None:
     call, message = TABLE[method]
-    table = mh.HeadTable(("L0H0", "L0H1"), {"entropy": torch.ones(2)}, {"entropy": Meaning("nats", "")})
+    table = mh.HeadTable(("L0H0", "L0H1"), {"entropy": torch.ones(2)}, {"entropy": ColumnInfo("nats", "")})
     with pytest.raises(mh.MultiheadError, match=message):
         call(table)
 

@@ -5,11 +5,11 @@
 >>> from multihead._base.share_words import SHARE_NAMES
 >>> from multihead.show.terminal_grid import TerminalHeadGrid
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
 >>> shares = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2]])
 >>> columns = {name: shares[:, i] for i, name in enumerate(SHARE_NAMES)} | {"leading": ("position", "word + match")}
->>> table = HeadTable(("L0H0", "L0H1"), columns, {name: Meaning("share", "") for name in columns})
+>>> table = HeadTable(("L0H0", "L0H1"), columns, {name: ColumnInfo("share", "") for name in columns})
 >>> Console(width=80, color_system=None).print(TerminalHeadGrid(head_grid(table)), end="")
       0  1
   L0  p  wm

@@ -1,10 +1,10 @@
 """Compare two tables of heads, from two checkpoints of a model or from two models.
 
 >>> import torch
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
 >>> def table(*masses):
-...     return HeadTable(("L0H0", "L0H1"), {"first": torch.tensor(masses)}, {"first": Meaning("share", "")})
+...     return HeadTable(("L0H0", "L0H1"), {"first": torch.tensor(masses)}, {"first": ColumnInfo("share", "")})
 >>> change = table(0.25, 0.5).compare(table(0.25, 0.125))
 >>> change.difference["first"].tolist()
 [0.0, -0.375]

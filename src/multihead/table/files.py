@@ -1,9 +1,10 @@
 """Tables as files: JSON, readable anywhere, and Parquet for data frames. Both are exact; neither runs code.
 
 >>> import tempfile, torch
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
->>> table = HeadTable(("L0H0", "L0H1"), {"first": torch.tensor([0.1, torch.nan])}, {"first": Meaning("share", "")})
+>>> share = ColumnInfo("share", "")
+>>> table = HeadTable(("L0H0", "L0H1"), {"first": torch.tensor([0.1, torch.nan])}, {"first": share})
 >>> with tempfile.TemporaryDirectory() as folder:
 ...     file = table.save(folder)
 ...     file.name, HeadTable.load(folder) == table
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from multihead._base.atomic_files import write_atomically
 from multihead.errors import MultiheadError
-from multihead.table.column_meaning import Meaning, Scale
+from multihead.table.column_info import ColumnInfo, Scale
 from multihead.table.rows_and_columns import PLACE, Column, TableData, abbreviate
 
 FORMAT = "multihead head table"
@@ -85,10 +86,10 @@ def _table(data: Mapping[str, Any], rows: Sequence[Mapping[str, Any]], place: st
         )
     try:
         columns: dict[str, Column] = {}
-        meaning: dict[str, Meaning] = {}
+        meaning: dict[str, ColumnInfo] = {}
         for spec in data["columns"]:
             name, scale = str(spec["name"]), spec.get("scale")
-            meaning[name] = Meaning(spec["unit"], spec["text"], None if scale is None else Scale(**scale))
+            meaning[name] = ColumnInfo(spec["unit"], spec["text"], None if scale is None else Scale(**scale))
             cells = [row[name] for row in rows]
             columns[name] = tuple(map(str, cells)) if spec["holds"] == "words" else _numbers(cells)
         return TableData(tuple(row["name"] for row in rows), columns, meaning, data["reasons"], data["about"])

@@ -1,9 +1,10 @@
 """The grid of all heads as a chart: layers down, heads across.
 
 >>> from multihead.table.head_grid import head_grid
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
->>> table = HeadTable(("L0H0", "L0H1", "L1H0"), {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "")})
+>>> kinds = {"kind": ("broad", "previous", "broad")}
+>>> table = HeadTable(("L0H0", "L0H1", "L1H0"), kinds, {"kind": ColumnInfo("", "")})
 >>> grid = head_grid(table)
 >>> grid.words, grid.places
 (('broad', 'previous', 'broad'), [(0, 0), (0, 1), (1, 0)])

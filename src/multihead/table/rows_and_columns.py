@@ -2,8 +2,8 @@
 
 >>> import torch
 >>> from multihead.table.rows_and_columns import TableData
->>> from multihead.table.column_meaning import Meaning
->>> data = TableData(("L0H0", "L0H1"), {"self": torch.tensor([0.25, 0.5])}, {"self": Meaning("share", "")})
+>>> from multihead.table.column_info import ColumnInfo
+>>> data = TableData(("L0H0", "L0H1"), {"self": torch.tensor([0.25, 0.5])}, {"self": ColumnInfo("share", "")})
 >>> data.row("0.1")
 {'name': 'L0H1', 'layer': 0, 'head': 1, 'self': 0.5}
 """
@@ -19,7 +19,7 @@ from torch import Tensor
 
 from multihead._base.arguments import names_hint
 from multihead.errors import SizeError, TypeMismatchError
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.head_names import parse
 
 Numbers = Float[Tensor, " row"]
@@ -37,7 +37,7 @@ class TableData:
     heads: tuple[str, ...]
     """L3H7, or decoder.L3H7"""
     columns: Mapping[str, Column]
-    meaning: Mapping[str, Meaning]
+    meaning: Mapping[str, ColumnInfo]
     reasons: Mapping[str, Mapping[str, str]] = field(default_factory=dict[str, Mapping[str, str]])
     """column → head → why the value is undefined"""
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
@@ -65,7 +65,7 @@ class TableData:
                 )
             if name not in self.meaning:
                 raise SizeError(
-                    f"column {name!r} has no meaning", hint=f"pass meaning={{{name!r}: Meaning(unit, text)}}"
+                    f"column {name!r} has no meaning", hint=f"pass meaning={{{name!r}: ColumnInfo(unit, text)}}"
                 )
         columns = {n: c.detach().double().cpu() if isinstance(c, Tensor) else c for n, c in self.columns.items()}
         object.__setattr__(self, "columns", columns)

@@ -1,11 +1,11 @@
 """HeadTable: a row per head, a column per measure, each with its unit and meaning.
 
 >>> import torch
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
 >>> heads = ("L0H0", "L0H1", "L0H2")
->>> mass = HeadTable(heads, {"previous": torch.tensor([0.25, 0.75, 0.5])}, {"previous": Meaning("share", "")})
->>> kind = HeadTable(heads, {"kind": ("broad", "previous", "broad")}, {"kind": Meaning("", "attention pattern")})
+>>> mass = HeadTable(heads, {"previous": torch.tensor([0.25, 0.75, 0.5])}, {"previous": ColumnInfo("share", "")})
+>>> kind = HeadTable(heads, {"kind": ("broad", "previous", "broad")}, {"kind": ColumnInfo("", "attention pattern")})
 >>> table = mass.join(kind)
 >>> table.row("L0H1")
 {'name': 'L0H1', 'layer': 0, 'head': 1, 'previous': 0.75, 'kind': 'previous'}
@@ -40,7 +40,7 @@ class HeadTable(TableData):
     Args:
         heads: names of the heads, "L3H7" or "decoder.L3H7".
         columns: name → fp64 tensor with a value per head (NaN where undefined), or a tuple of words.
-        meaning: name → `Meaning(unit, text)`, for every column.
+        meaning: name → `ColumnInfo(unit, text)`, for every column.
         reasons: column → head → why the value is undefined.
         about: the model, documents and versions, as JSON-compatible data.
 

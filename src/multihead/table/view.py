@@ -1,11 +1,11 @@
 """Table display: plain text, rich in a terminal, HTML in a notebook.
 
 >>> import torch
->>> from multihead.table.column_meaning import Meaning
+>>> from multihead.table.column_info import ColumnInfo
 >>> from multihead.table.table import HeadTable
 >>> from multihead.table.view import text
 >>> masses = torch.tensor([0.125, torch.nan])
->>> table = HeadTable(("L0H0", "L1H0"), {"first": masses}, {"first": Meaning("share", "")})
+>>> table = HeadTable(("L0H0", "L1H0"), {"first": masses}, {"first": ColumnInfo("share", "")})
 >>> print(text(table))
 head  first
 L0H0  0.125

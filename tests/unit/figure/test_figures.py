@@ -28,7 +28,7 @@ from multihead.measures.similarity.similarity_result import Similarity
 from multihead.model.capture import Capture
 from multihead.show.figure.draw import draw_head_grid
 from multihead.show.figure.style import labels_step, sheet, short
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 ODD = [
@@ -50,7 +50,7 @@ ODD = [
 
 def table(layers: int = 3, heads: int = 5, **columns: object) -> HeadTable:
     names = tuple(f"L{layer}H{head}" for layer in range(layers) for head in range(heads))
-    return HeadTable(names, columns, {name: Meaning("share", "") for name in columns})  # type: ignore[arg-type]
+    return HeadTable(names, columns, {name: ColumnInfo("share", "") for name in columns})  # type: ignore[arg-type]
 
 
 def drawn(figure: object) -> np.ndarray:
@@ -264,7 +264,7 @@ def _shows(figure: object, x: float, y: float, colour: str) -> bool:
 def test_by_a_measure_with_a_number_missing_and_layers_of_fewer_heads() -> None:
     heads = ("L0H0", "L0H1", "L0H2", "decoder.L1H0", "decoder.L1H1")
     numbers = torch.tensor([0.1, 0.2, torch.nan, 0.4, 0.5])
-    whole = HeadTable(heads, {"entropy": numbers}, {"entropy": Meaning("nats", "")})
+    whole = HeadTable(heads, {"entropy": numbers}, {"entropy": ColumnInfo("nats", "")})
     figure = mh.figure.grid(whole)
     cells = figure.axes[0].images[0].get_array()
     assert np.allclose(cells.filled(-1), [[0.1, 0.2, -1], [0.4, 0.5, -1]])
@@ -420,7 +420,7 @@ def with_shares(leading: tuple[str, ...] = ("position", "word + match", "")) -> 
     rows = torch.tensor([[0.1, 0.1, 0.8, 0.0, 0.0], [0.5, 0.1, 0.0, 0.2, 0.2], [math.nan] * 5])
     columns: dict[str, Any] = {name: rows[:, i] for i, name in enumerate(SHARE_NAMES)}
     columns |= {"leading": leading, "kind": ("previous", "word + match, 0.40", "dead")}
-    return HeadTable(("L0H0", "L0H1", "L1H0"), columns, {name: Meaning("", "") for name in columns})
+    return HeadTable(("L0H0", "L0H1", "L1H0"), columns, {name: ColumnInfo("", "") for name in columns})
 
 
 def test_the_grid_shows_shares_where_they_were_measured() -> None:

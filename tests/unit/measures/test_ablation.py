@@ -26,7 +26,7 @@ from multihead.measures.similarity.ov_circuits import find_weights
 from multihead.measures.similarity.similarity import SimilaritySum
 from multihead.model.forward import Forward
 from multihead.model.rerun_strategies import Reruns
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 from parity.test_zoo_capture import output, traces
 from unit.measures.test_importance import DOCUMENTS, HEADS, WIDTH, Toy, W, X, aligned, feed, noise, written
@@ -351,7 +351,7 @@ def test_worth_joins_ranks_and_compares() -> None:
 
 def test_agreement_is_spearmans() -> None:
     heads = tuple(f"L{layer}H{head}" for layer in range(2) for head in range(3))
-    meaning = {"a": Meaning("", ""), "b": Meaning("", "")}
+    meaning = {"a": ColumnInfo("", ""), "b": ColumnInfo("", "")}
     first = HeadTable(heads, {"a": torch.tensor([1.0, 2, 3, 30, 20, 10])}, meaning)
     second = HeadTable(heads, {"b": torch.tensor([1.0, 4, 9, 11, 12, 13])}, meaning)
     found = agreement(first, "a", second, "b")

@@ -10,12 +10,12 @@ import torch
 
 import multihead as mh
 from multihead.errors import SizeError
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 from unit.measures.test_table import drawn
 
 NAN = math.nan
-MEANING = {name: Meaning("", "") for name in ("x", "y", "kind", "old", "new")}
+MEANING = {name: ColumnInfo("", "") for name in ("x", "y", "kind", "old", "new")}
 
 
 def made(heads: tuple[str, ...], reasons: Any = None, **columns: Any) -> HeadTable:

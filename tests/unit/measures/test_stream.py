@@ -21,7 +21,7 @@ from multihead.model.call import Tokens
 from multihead.model.statistics.head_statistics import HeadStatistics
 from multihead.model.statistics.meanings import MEANING
 from multihead.model.statistics.statistics_options import Statistics
-from multihead.table.column_meaning import Scale
+from multihead.table.column_info import Scale
 from unit.measures import brute
 
 CPU = torch.device("cpu")

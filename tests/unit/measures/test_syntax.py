@@ -23,7 +23,7 @@ from multihead.measures.treebank.conllu import Sentence, Word, read_conllu
 from multihead.measures.treebank.relation_kinds import named_by_relations
 from multihead.measures.treebank.syntax import ENOUGH, syntax, wilson
 from multihead.measures.treebank.word_alignment import align, examples, pointing
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 from unit.measures.planted import HOT, PLACES
 
@@ -353,7 +353,7 @@ def test_match_heads_are_named_by_the_relation_that_they_follow() -> None:
     }
     columns = {**words, **{name: torch.tensor(x, dtype=torch.float64) for name, x in numbers.items()}}
     reasons = {"kind_score": dict.fromkeys(heads[:4], "no kind stands")}
-    table = HeadTable(heads, columns, {name: Meaning("", "") for name in columns}, reasons)
+    table = HeadTable(heads, columns, {name: ColumnInfo("", "") for name in columns}, reasons)
     named = named_by_relations(table)
     assert named["kind"] == ("dependency", *words["kind"][1:])
     assert named["kind_detail"] == ("case to head", "", "", "", "")

@@ -17,7 +17,7 @@ import multihead as mh
 import zoo
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.model.statistics.meanings import SHARE
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.condition import Condition
 from multihead.table.table import HeadTable
 
@@ -34,9 +34,9 @@ def table(**change: Any) -> HeadTable:
             "worth": torch.tensor([math.inf, 1e-308, -math.inf, 5.0, 7.0], dtype=torch.float64),
         },
         {
-            "entropy": Meaning("nats", "−Σ p log p", SHARE),
-            "kind": Meaning("", "what it looks at"),
-            "worth": Meaning("nats", "loss without it"),
+            "entropy": ColumnInfo("nats", "−Σ p log p", SHARE),
+            "kind": ColumnInfo("", "what it looks at"),
+            "worth": ColumnInfo("nats", "loss without it"),
         },
         {"entropy": {"L1H0": "no row of finite numbers that sees a key"}},
         {"model": "a model", "tokens": 13, "options": {"batch": [1, 2.5, None, True]}},
@@ -62,7 +62,7 @@ def test_a_row_and_a_column() -> None:
 
 
 def test_stacks_are_told_apart() -> None:
-    two = HeadTable(("encoder.L0H1", "decoder.L0H1"), {"x": torch.ones(2)}, {"x": Meaning("", "")})
+    two = HeadTable(("encoder.L0H1", "decoder.L0H1"), {"x": torch.ones(2)}, {"x": ColumnInfo("", "")})
     assert two.row("decoder.L0H1") == {"name": "decoder.L0H1", "stack": "decoder", "layer": 0, "head": 1, "x": 1.0}
     with pytest.raises(SizeError, match=r"'0.1' is in 2 stacks: encoder.L0H1, decoder.L0H1"):
         two.row("0.1")
@@ -81,7 +81,7 @@ def test_what_is_not_there() -> None:
 
 
 def test_a_table_that_does_not_fit() -> None:
-    meaning = {"x": Meaning("", "")}
+    meaning = {"x": ColumnInfo("", "")}
     with pytest.raises(SizeError, match=r"column 'x' .* 3 heads, got 2"):
         HeadTable(("L0H0", "L0H1", "L0H2"), {"x": torch.ones(2)}, meaning)
     with pytest.raises(SizeError, match="column 'x' has no meaning"):
@@ -89,7 +89,7 @@ def test_a_table_that_does_not_fit() -> None:
     with pytest.raises(SizeError, match="head 'L0H0' is in the table twice"):
         HeadTable(("L0H0", "L0H0"), {"x": torch.ones(2)}, meaning)
     with pytest.raises(SizeError, match="a column cannot be named 'layer'"):
-        HeadTable(("L0H0",), {"layer": torch.ones(1)}, {"layer": Meaning("", "")})
+        HeadTable(("L0H0",), {"layer": torch.ones(1)}, {"layer": ColumnInfo("", "")})
 
 
 def test_equal_is_equal_to_the_last_bit() -> None:
@@ -119,7 +119,7 @@ def test_sort_agrees_with_a_plain_sort_however_many_numbers_are_missing() -> Non
     torch.manual_seed(7)
     numbers = torch.randn(101, dtype=torch.float64)
     numbers[torch.rand(101) < 0.3] = NAN
-    one = HeadTable(tuple(f"L{i}H0" for i in range(101)), {"x": numbers}, {"x": Meaning("", "")})
+    one = HeadTable(tuple(f"L{i}H0" for i in range(101)), {"x": numbers}, {"x": ColumnInfo("", "")})
     there = sorted(x for x in numbers.tolist() if not math.isnan(x))
     for descending in (False, True):
         got = one.sort("x", descending=descending)["x"]
@@ -186,7 +186,7 @@ def test_what_is_no_condition(text: str) -> None:
 
 
 def test_join_goes_by_the_name_of_the_head() -> None:
-    turned = HeadTable(HEADS[::-1], {"n": torch.arange(5.0)}, {"n": Meaning("", "")}, {}, {"seed": 3})
+    turned = HeadTable(HEADS[::-1], {"n": torch.arange(5.0)}, {"n": ColumnInfo("", "")}, {}, {"seed": 3})
     both = table().join(turned)
     assert both["n"].tolist() == [4, 3, 2, 1, 0]
     assert list(both.columns) == ["entropy", "kind", "worth", "n"]
@@ -194,14 +194,14 @@ def test_join_goes_by_the_name_of_the_head() -> None:
     assert both.reasons == table().reasons
     with pytest.raises(SizeError, match="column 'entropy' is in both tables"):
         both.join(table())
-    fewer = HeadTable(HEADS[:2] + ("L7H7",), {"n": torch.ones(3)}, {"n": Meaning("", "")})
+    fewer = HeadTable(HEADS[:2] + ("L7H7",), {"n": torch.ones(3)}, {"n": ColumnInfo("", "")})
     with pytest.raises(SizeError, match="only in the first L0H2, L1H0, L1H1; only in the second L7H7"):
         table().join(fewer)
 
 
 def test_join_keeps_what_both_tables_say_about_their_measurement() -> None:
     def one(column: str, about: dict[str, Any]) -> HeadTable:
-        return HeadTable(HEADS, {column: torch.ones(5)}, {column: Meaning("", "")}, {}, about)
+        return HeadTable(HEADS, {column: torch.ones(5)}, {column: ColumnInfo("", "")}, {}, about)
 
     first = one("a", {"model": "m", "documents": 7, "tokens": 70, "notes": ["eval mode", "few tokens"]})
     second = one("b", {"model": "m", "documents": 5, "tokens": 50, "seed": 3, "notes": ["few tokens", "sketched"]})
@@ -236,7 +236,7 @@ def test_files_hold_the_table_exactly(tmp_path: Path, name: str) -> None:
 
 def test_an_empty_table_and_one_of_stacks(tmp_path: Path) -> None:
     empty = table().filter("entropy>100")
-    stacks = HeadTable(("encoder.L0H1", "cross.L0H1"), {"x": torch.tensor([NAN, NAN])}, {"x": Meaning("", "")})
+    stacks = HeadTable(("encoder.L0H1", "cross.L0H1"), {"x": torch.tensor([NAN, NAN])}, {"x": ColumnInfo("", "")})
     for one in (empty, stacks):
         for name in ("a.json", "a.parquet"):
             assert HeadTable.load(one.save(tmp_path / name)) == one
@@ -370,7 +370,7 @@ def test_rich_shows_what_fits_and_names_the_rest() -> None:
 def test_markup_in_words_is_only_text() -> None:
     words = ("[red]x", "[/]", "<b>", "a", "b")
     one = table(
-        columns={**table().columns, "kind": words}, meaning={**table().meaning, "kind": Meaning("<u>", '"<i>')}
+        columns={**table().columns, "kind": words}, meaning={**table().meaning, "kind": ColumnInfo("<u>", '"<i>')}
     )
     assert "[red]x" in drawn(one)
     html = one._repr_html_()
@@ -383,7 +383,7 @@ def test_markup_in_words_is_only_text() -> None:
 
 def test_a_long_table_in_a_notebook_says_what_is_left_out() -> None:
     heads = tuple(f"L{i}H0" for i in range(503))
-    html = HeadTable(heads, {"x": torch.ones(503)}, {"x": Meaning("", "")})._repr_html_()
+    html = HeadTable(heads, {"x": torch.ones(503)}, {"x": ColumnInfo("", "")})._repr_html_()
     assert "503 heads, 103 not shown" in html
     assert html.count("<tr>") == 401
 
@@ -409,7 +409,7 @@ def test_what_a_model_has_no_number_for_has_a_reason() -> None:
 )
 def test_a_column_of_neither_numbers_nor_words_is_refused(column: Any, said: str) -> None:
     with pytest.raises(TypeMismatchError, match=said):
-        HeadTable(("L0H0",), {"x": column}, {"x": Meaning("", "")})
+        HeadTable(("L0H0",), {"x": column}, {"x": ColumnInfo("", "")})
 
 
 def test_a_file_without_rows_is_damaged(tmp_path: Path) -> None:

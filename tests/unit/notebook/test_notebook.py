@@ -27,7 +27,7 @@ from multihead.measures.kinds.head_shares import SHARES, HeadShares
 from multihead.measures.similarity.similarity_result import Similarity
 from multihead.statements.statement import Comparison, Result, Side, Statement
 from multihead.statements.theory import Row, Theory
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 EVIL = "</table><script>alert(1)</script><img src=x onerror=alert(1)>\"'&\u202e\x00"
@@ -189,7 +189,7 @@ def test_what_is_text_in_a_terminal_is_text_or_a_table() -> None:
 def test_many_heads_stay_small() -> None:
     names = tuple(f"L{i // 32}H{i % 32}" for i in range(32 * 23))
     numbers = {f"column{i}": torch.rand(len(names)) for i in range(30)}
-    table = HeadTable(names, numbers, {n: Meaning("share", "what it means") for n in numbers})
+    table = HeadTable(names, numbers, {n: ColumnInfo("share", "what it means") for n in numbers})
     read(table._repr_html_())
     near = torch.rand(len(names), len(names))
     found = Similarity(names, {"cka": near}, {}, {"tokens": 7, "notes": []})
@@ -198,7 +198,7 @@ def test_many_heads_stay_small() -> None:
 
 def test_nothing_that_is_shown_is_markup() -> None:
     name = "L0H0"
-    meaning = {EVIL: Meaning(EVIL, EVIL), "kind": Meaning("", EVIL)}
+    meaning = {EVIL: ColumnInfo(EVIL, EVIL), "kind": ColumnInfo("", EVIL)}
     table = HeadTable((name,), {EVIL: torch.ones(1), "kind": (EVIL,)}, meaning, {"kind": {name: EVIL}})
     layer = LayerPlan("L0", EVIL, 3, 3, (0, 2))
     plan = Plan((layer,), EVIL, EVIL, EVIL, EVIL, {}, (EVIL,))

@@ -38,7 +38,7 @@ from multihead.model.rerun_strategies import STRATEGIES, Reruns, Variant
 from multihead.model.sites import Key, Site
 from multihead.model.statistics.output_means import OutputMeans
 from multihead.model.statistics.stream_moments import StreamMoments
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 Replacement = Literal["zero", "mean"]
@@ -215,7 +215,7 @@ class Ablation(HeadMoments):
     def columns(self) -> HeadTable:
         """The table's columns of ablation: mean change of the loss, and its standard error."""
         columns: dict[str, Tensor] = {}
-        meaning: dict[str, Meaning] = {}
+        meaning: dict[str, ColumnInfo] = {}
         reasons: dict[str, dict[str, str]] = {}
         for index, replace in enumerate(self.replace):
             mean, error = self.mean_and_error(index)
@@ -223,8 +223,8 @@ class Ablation(HeadMoments):
             name = f"ablation_{replace}"
             columns |= {name: mean, f"{name}_error": error}
             meaning |= {
-                name: Meaning("loss", f"change of the loss with {stand_in} in place of the head's output"),
-                f"{name}_error": Meaning("loss", f"standard error of {name} over documents"),
+                name: ColumnInfo("loss", f"change of the loss with {stand_in} in place of the head's output"),
+                f"{name}_error": ColumnInfo("loss", f"standard error of {name} over documents"),
             }
             no_effect = ((mean == 0) & (self.moments.squares[index] == 0)).tolist()
             reasons[name] = {head: NO_EFFECT for head, none in zip(self.heads, no_effect, strict=True) if none}

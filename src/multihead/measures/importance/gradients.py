@@ -44,7 +44,7 @@ from multihead.measures.importance.losses import Loss, OutputDistance, PerDocume
 from multihead.model.call import Call
 from multihead.model.model_inputs import documents_in
 from multihead.model.sites import Key, Sites
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 SUMS = ("size", "square", "signed")
@@ -136,16 +136,18 @@ class Gradients(HeadMoments):
             "fisher": self.mean_and_error(1)[0],
         }
         meaning = {
-            "importance": Meaning(unit, text + per_layer),
-            "importance_error": Meaning(unit, "standard error of importance over documents"),
-            "fisher": Meaning(
+            "importance": ColumnInfo(unit, text + per_layer),
+            "importance_error": ColumnInfo(unit, "standard error of importance over documents"),
+            "fisher": ColumnInfo(
                 "loss" if distance else "loss²",
                 "E ‖A ∂y/∂gate‖²; its half predicts the ablation (Gauss–Newton)" if distance else "E (∂L/∂gate)²",
             ),
         }
         if not distance:
             columns["gradient"] = self.mean_and_error(2)[0]
-            meaning["gradient"] = Meaning("loss", "E ∂L/∂gate, signed; without the head the loss changes by −this")
+            meaning["gradient"] = ColumnInfo(
+                "loss", "E ∂L/∂gate, signed; without the head the loss changes by −this"
+            )
         no_effect = [h for h, zero in zip(self.heads, (size == 0).tolist(), strict=True) if zero]
         reasons = {name: dict.fromkeys(no_effect, NO_EFFECT) for name in columns if no_effect}
         if not int(self.moments.count[0].max()):

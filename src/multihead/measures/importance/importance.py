@@ -38,7 +38,7 @@ from multihead.errors import SizeError
 from multihead.measures.importance.ablation import Ablation, MeanOutputs, Replacement
 from multihead.measures.importance.choose_loss import AnyLoss, choose_loss
 from multihead.measures.importance.gradients import PROBES, Gradients
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 METHODS = ("gradient", "ablation", "all")
@@ -209,7 +209,7 @@ def ranked(table: HeadTable) -> HeadTable:
     rank = torch.empty(len(table), dtype=torch.float64)
     rank[order] = torch.arange(1.0, len(table) + 1, dtype=torch.float64)
     text = f"1 is the most important head, by {by}"
-    return table.join(HeadTable(table.heads, {"rank": rank}, {"rank": Meaning("place", text)}))
+    return table.join(HeadTable(table.heads, {"rank": rank}, {"rank": ColumnInfo("place", text)}))
 
 
 def agreement(first: HeadTable, a: str, second: HeadTable, b: str) -> Agreement:

@@ -17,7 +17,7 @@ from multihead._base.labels import without_value
 from multihead.errors import SizeError
 from multihead.measures.kinds.evidence import RULES, TOO_LITTLE, Evidence, Score
 from multihead.measures.kinds.head_shares import SHARES
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
@@ -144,7 +144,9 @@ def _table(kinds: Kinds) -> HeadTable:
         "third_score": list(map(_number, third)),
         "driven_score": [e.driven.score for e in evidence],
     }
-    meaning = {n: Meaning("", t) for n, t in _WORDS.items()} | {n: Meaning("share", t) for n, t in _NUMBERS.items()}
+    meaning = {n: ColumnInfo("", t) for n, t in _WORDS.items()} | {
+        n: ColumnInfo("share", t) for n, t in _NUMBERS.items()
+    }
     reasons: dict[str, dict[str, str]] = {}
     for name, column in numbers.items():
         reasons[name] = {
@@ -155,7 +157,7 @@ def _table(kinds: Kinds) -> HeadTable:
     for rule in RULES:
         column = f"kind:{rule.kind}"
         numbers[column] = [e.scores[rule.kind].score for e in evidence]
-        meaning[column] = Meaning("share", f"{rule.meaning}; a kind above {rule.threshold:g}")
+        meaning[column] = ColumnInfo("share", f"{rule.meaning}; a kind above {rule.threshold:g}")
         reasons[column] = {
             e.head: e.scores[rule.kind].reason for e in evidence if math.isnan(e.scores[rule.kind].score)
         }

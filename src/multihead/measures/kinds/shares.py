@@ -49,7 +49,7 @@ from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.model.statistics.statistics_options import Statistics
 from multihead.model.token_limit import token_limit
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
@@ -211,7 +211,7 @@ class SharesSum(PerSite[DocumentMeans]):
                 if not self.rests:
                     reasons["rest"][head.head] = "the pieces have no first or special token"
         columns: dict[str, Column] = {}
-        meaning = {name: Meaning("share", text) for name, text in MEANINGS.items()}
+        meaning = {name: ColumnInfo("share", text) for name, text in MEANINGS.items()}
         for name in SHARES:
             for suffix, values in (
                 ("", [h.share[name] for h in heads]),
@@ -221,11 +221,11 @@ class SharesSum(PerSite[DocumentMeans]):
                 columns[name + suffix] = torch.tensor(values, dtype=torch.float64)
                 if suffix:
                     end = "lower" if suffix == "_low" else "upper"
-                    meaning[name + suffix] = Meaning(
+                    meaning[name + suffix] = ColumnInfo(
                         "share", f"{end} end of the 95 % interval of {name} over pieces"
                     )
         columns["leading"] = tuple(" + ".join(h.leading) for h in heads)
-        meaning["leading"] = Meaning("", "the leading share of log n, or two that are too close to separate")
+        meaning["leading"] = ColumnInfo("", "the leading share of log n, or two that are too close to separate")
         return HeadTable(tuple(h.head for h in heads), columns, meaning, {n: r for n, r in reasons.items() if r})
 
 

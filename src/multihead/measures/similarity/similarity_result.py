@@ -31,17 +31,17 @@ from multihead._base.number_text import fraction
 from multihead._base.plural import plural
 from multihead.errors import SizeError
 from multihead.measures.similarity.clusters import Clusters, grouped
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
 
 HeadPairs = Float[Tensor, "head other"]
 
-PAIRS: dict[str, Meaning] = {
-    "correlation": Meaning("ρ", "tr C_ij / √(tr C_ii tr C_jj): do two heads write the same vectors"),
-    "cka": Meaning("share", "‖C_ij‖² / (‖C_ii‖ ‖C_jj‖): the same up to a rotation; linear CKA = RV"),
-    "attention": Meaning("distance", "mean √JS (bits) of the attention rows: 0 identical, 1 disjoint"),
-    "write": Meaning("share", "mean cos² of the principal angles between the spaces that two OV circuits write"),
-    "read": Meaning("share", "mean cos² of the principal angles between the spaces that two OV circuits read"),
+PAIRS: dict[str, ColumnInfo] = {
+    "correlation": ColumnInfo("ρ", "tr C_ij / √(tr C_ii tr C_jj): do two heads write the same vectors"),
+    "cka": ColumnInfo("share", "‖C_ij‖² / (‖C_ii‖ ‖C_jj‖): the same up to a rotation; linear CKA = RV"),
+    "attention": ColumnInfo("distance", "mean √JS (bits) of the attention rows: 0 identical, 1 disjoint"),
+    "write": ColumnInfo("share", "mean cos² of the principal angles between the spaces that two OV circuits write"),
+    "read": ColumnInfo("share", "mean cos² of the principal angles between the spaces that two OV circuits read"),
 }
 
 SHOWN = 256
@@ -126,17 +126,17 @@ class Similarity:
             values_and_heads = zip(best.values.tolist(), best.indices.tolist(), strict=True)
             closest = [None if value == -1.0 else head for value, head in values_and_heads]
         columns: dict[str, Any] = {"most_similar": tuple("" if j is None else self.heads[j] for j in closest)}
-        meaning = {"most_similar": Meaning("", f"the closest other head, by {self.by}")}
+        meaning = {"most_similar": ColumnInfo("", f"the closest other head, by {self.by}")}
         for name, values in self.pairs.items():
             column = [math.nan if j is None else float(values[i, j]) for i, j in enumerate(closest)]
             columns[f"most_similar_{name}"] = torch.tensor(column, dtype=torch.float64)
-            meaning[f"most_similar_{name}"] = Meaning(
+            meaning[f"most_similar_{name}"] = ColumnInfo(
                 PAIRS[name].unit, f"of the head and its closest head: {PAIRS[name].text}"
             )
         columns["cluster"] = torch.tensor(self.clusters.cluster, dtype=torch.float64)
         columns["order"] = torch.tensor(self.clusters.order).argsort().double()
-        meaning["cluster"] = Meaning("number", f"heads of one cluster are closer than {self.within} on average")
-        meaning["order"] = Meaning("place", "position in the dendrogram, where neighbours are similar")
+        meaning["cluster"] = ColumnInfo("number", f"heads of one cluster are closer than {self.within} on average")
+        meaning["order"] = ColumnInfo("place", "position in the dendrogram, where neighbours are similar")
         reasons = {
             name: {h: self._why(name) for h, v in zip(self.heads, column, strict=True) if v != v or v == ""}
             for name, column in columns.items()

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from multihead._base.share_words import leading_shares
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
@@ -45,7 +45,7 @@ def named_by_relations(table: HeadTable) -> HeadTable:
         name: {head: why for head, why in of.items() if not (name.startswith("kind_") and head in named)}
         for name, of in table.reasons.items()
     }
-    meaning = {**table.meaning, "kind_detail": Meaning("", "offset, width, class or relation")}
+    meaning = {**table.meaning, "kind_detail": ColumnInfo("", "offset, width, class or relation")}
     return replace(table, columns=columns, meaning=meaning, reasons={n: of for n, of in reasons.items() if of})
 
 

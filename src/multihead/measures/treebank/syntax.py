@@ -42,7 +42,7 @@ from multihead.measures.treebank.word_alignment import DIRECTIONS, Aligned, Dire
 from multihead.model.call import Call
 from multihead.model.sites import Site
 from multihead.model.token_limit import learned_positions
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 from multihead.table.rows_and_columns import Column
 from multihead.table.table import HeadTable
 
@@ -379,7 +379,7 @@ def _table(syntax: Syntax) -> HeadTable:
     without = {head: reason for head, r in zip(syntax.heads, rows, strict=True) if r is None}
     reasons = {name: without for name, x in columns.items() if isinstance(x, Tensor) and without}
     about = {"syntax": {"sentences": syntax.sentences, "skipped": syntax.skipped}}
-    return HeadTable(syntax.heads, columns, {n: Meaning(*m) for n, m in _MEANING.items()}, reasons, about)
+    return HeadTable(syntax.heads, columns, {n: ColumnInfo(*m) for n, m in _MEANING.items()}, reasons, about)
 
 
 def _best_relation(syntax: Syntax, index: int) -> Relation | None:

@@ -24,7 +24,7 @@ from multihead.model.statistics.row_statistics import BlockRows, Measured
 from multihead.model.statistics.split_rows import RowBlock, joined_blocks, split_rows
 from multihead.model.statistics.statistics_options import Statistics
 from multihead.model.statistics.stream_moments import StreamMoments
-from multihead.table.column_meaning import Meaning
+from multihead.table.column_info import ColumnInfo
 
 PENDING = 1 << 20
 """Values buffered before they are added to the moments together: many small sums cost more than one."""
@@ -46,7 +46,7 @@ class HeadStatistics:
         self.heads = heads
         self.memory = memory or Memory()
         self.options = options or Statistics()
-        self.meaning: dict[str, Meaning] = meanings(self.options)
+        self.meaning: dict[str, ColumnInfo] = meanings(self.options)
         self.names = list(self.meaning)
         self.index = {name: i for i, name in enumerate(self.names)}
         self.named = self.names[: len(self.names) - 2 * self.options.offsets - 1]  # the offsets come last

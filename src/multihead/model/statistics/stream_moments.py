@@ -11,7 +11,7 @@ from torch import Tensor
 
 from multihead.errors import SizeError
 from multihead.model.statistics.arena import Scratch
-from multihead.table.column_meaning import BINS, Scale
+from multihead.table.column_info import BINS, Scale
 
 KEPT = ("count", "mean", "squares", "lowest", "highest", "histogram")
 

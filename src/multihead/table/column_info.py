@@ -46,7 +46,7 @@ class Scale:
 
 
 @dataclass(frozen=True)
-class Meaning:
+class ColumnInfo:
     """The unit of a column, its meaning, and its histogram bins; if `scale` is None, it has no histogram."""
 
     unit: str
