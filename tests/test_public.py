@@ -65,6 +65,19 @@ def test_few_names_come_first() -> None:
     assert len(mh.__all__) <= 29
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(f"multihead.layer.{module}" for module in ("mask", "position", "cache", "interop", "init", "dropin")),
+        "multihead.show.figure", "multihead.errors",
+    ],
+)  # fmt: skip
+def test_a_public_module_lists_its_names_only(name: str) -> None:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
+    assert all(getattr(module, public) is not None for public in module.__all__)
+
+
 @pytest.mark.parametrize("name", ["mask", "position", "cache", "interop"])
 def test_modules_of_the_layer_are_public(name: str) -> None:
     assert getattr(mh, name) is importlib.import_module(f"multihead.layer.{name}")

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+__all__ = ["MultiheadError", "SizeError", "TypeMismatchError", "CacheError", "AnatomyError", "ModelRunError"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
 
 class MultiheadError(Exception):
     """The base of all errors of this package: the fault, the values and a hint on how to fix it.

@@ -1,4 +1,4 @@
-"""Lazy names of a package: each is imported when it is first used, not with the package.
+"""The public names of a module, and lazy names of a package: imported when they are first used, not with it.
 
 A package lists its names three times: in `__all__`, in imports under TYPE_CHECKING for type checkers and editors,
 and in the call of `lazy_names` for Python. tests/test_public.py tests that the three agree.
@@ -31,7 +31,9 @@ def lazy_names(package: str, *homes: str) -> tuple[Callable[[str], object], Call
         setattr(sys.modules[package], name, value)  # later look-ups find the name itself
         return value
 
-    def listed() -> list[str]:
-        return sorted(sys.modules[package].__all__)
+    return load, listed_names(package)
 
-    return load, listed
+
+def listed_names(module: str) -> Callable[[], list[str]]:
+    """Return `__dir__` of a module: editors and `dir` show the names of its `__all__`, not its imports."""
+    return lambda: sorted(sys.modules[module].__all__)

@@ -25,6 +25,7 @@ from jaxtyping import Int
 from torch import Tensor, nn
 
 from multihead._base.arguments import allocating, check_count, check_device_and_dtype
+from multihead._base.lazy_names import listed_names
 from multihead._base.shapes import Keys, StoredKeys, StoredValues, Values
 from multihead.errors import CacheError
 from multihead.layer._cache_base import Cache, View, common_length, none_if_all, on_device
@@ -45,6 +46,7 @@ from multihead.layer._tracing import is_compiling
 from multihead.layer.mask import window
 
 __all__ = ["Cache", "View", "Growing", "Static", "Ring", "Cross"]
+__dir__ = listed_names(__name__)
 
 
 class Growing(Cache):

@@ -38,6 +38,7 @@ from multihead._base.arguments import (
     check_number,
     check_tensor,
 )
+from multihead._base.lazy_names import listed_names
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._attend import attend
@@ -49,6 +50,7 @@ from multihead.layer.layer_options import head_dim_of
 from multihead.layer.outputs import Cells, weights_of
 
 __all__ = ["MultiheadAttention", "replace_all"]
+__dir__ = listed_names(__name__)
 
 
 class MultiheadAttention(nn.MultiheadAttention):

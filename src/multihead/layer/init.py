@@ -16,6 +16,10 @@ import torch
 from torch import nn
 
 from multihead._base.arguments import check_count, check_number
+from multihead._base.lazy_names import listed_names
+
+__all__ = ["Init", "XavierPerHead", "Xavier", "Normal"]
+__dir__ = listed_names(__name__)
 
 if TYPE_CHECKING:
     from multihead.layer.attention import MultiHeadAttention

@@ -14,6 +14,7 @@ MultiHeadAttention(...)
 Query head h reads kv head `h // group_size` in every layout here; order="modulo" reads and writes `h % kv_heads`.
 """
 
+from multihead._base.lazy_names import listed_names
 from multihead.layer._from_module import from_module
 from multihead.layer._layouts import LAYOUTS, Layout, linears
 from multihead.layer._rotary_config import rotary_candidates
@@ -31,3 +32,4 @@ __all__ = [
     "to_state_dict",
     "to_torch",
 ]
+__dir__ = listed_names(__name__)

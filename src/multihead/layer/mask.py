@@ -24,6 +24,7 @@ from jaxtyping import Bool, Int, Integer
 from torch import Tensor
 
 from multihead._base.arguments import describe
+from multihead._base.lazy_names import listed_names
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._mask_algebra import EVERYTHING, Mask
 from multihead.layer._mask_cells import Additive, Rule, TensorMask, Where
@@ -37,6 +38,22 @@ from multihead.layer._mask_structured import (
     Window,
 )
 from multihead.layer._tracing import readable
+
+__all__ = [
+    "everything",
+    "causal",
+    "window",
+    "lengths",
+    "padding",
+    "ragged",
+    "documents",
+    "prefix",
+    "tensor",
+    "additive",
+    "where",
+    "of",
+]
+__dir__ = listed_names(__name__)
 
 
 def everything() -> Mask:

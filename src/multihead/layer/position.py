@@ -29,6 +29,7 @@ from multihead._base.arguments import (
     check_number,
     describe,
 )
+from multihead._base.lazy_names import listed_names
 from multihead.errors import SizeError, TypeMismatchError
 from multihead.layer._rope_scaling import NTK, DynamicNTK, Linear, Llama3, Scaling, YaRN, to_float32
 from multihead.layer._rotary import Rotary, consecutive_from
@@ -47,6 +48,7 @@ __all__ = [
     "YaRN",
     "Llama3",
 ]
+__dir__ = listed_names(__name__)
 
 
 @runtime_checkable

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from multihead._base.charts import Heatmap
+from multihead._base.lazy_names import listed_names
 from multihead.edit.plan import Plan
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.measures.similarity.similarity_result import Similarity
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from multihead.show.figure.figure import Figure
 
 __all__ = ["attention", "curve", "grid", "layer", "similarity"]
+__dir__ = listed_names(__name__)
 
 T = TypeVar("T")
 
