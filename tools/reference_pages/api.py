@@ -16,6 +16,14 @@ from signature import signature
 import multihead
 
 FOLDERS = ("layer", "model", "measures", "edit", "parallel", "errors")
+DEEPER = {
+    "multihead.corpus.read_texts": ("read_documents",),
+    "multihead.table.compare": ("TableComparison",),
+    "multihead.edit.check.curve": ("curve",),
+    "multihead.show.serve": ("serve",),
+    "multihead.show.terminal_head_map": ("TerminalHeadMap",),
+}
+"""What else the guides use, from modules whose other names are not public."""
 MARK = "<!-- From the docstrings of {name}. Edit them there, then run `make reference`. -->"
 
 
@@ -36,18 +44,14 @@ def _modules() -> dict[str, ModuleType]:
         f"{path}.{name}": value for path, folder in folders.items() for name, value in _values(folder)
         if inspect.ismodule(value)
     }  # fmt: skip
-    return {"multihead": multihead, **nested, **folders, **inside}
+    deeper = {path: import_module(path) for path in DEEPER}
+    return {"multihead": multihead, **nested, **folders, **inside, **deeper}
 
 
 def _values(module: ModuleType) -> Iterator[tuple[str, Any]]:
-    """The public names of a module: of its `__all__`, else all that it defines."""
-    if hasattr(module, "__all__"):
-        yield from ((name, getattr(module, name)) for name in module.__all__)
-    else:
-        yield from (
-            (name, value) for name, value in vars(module).items()
-            if name[0] != "_" and callable(value) and getattr(value, "__module__", None) == module.__name__
-        )  # fmt: skip
+    """The public names of a module."""
+    names = DEEPER.get(module.__name__) or module.__all__
+    yield from ((name, getattr(module, name)) for name in names)
 
 
 def _public(module: ModuleType) -> list[tuple[str, Any]]:
