@@ -45,6 +45,21 @@ def test_every_public_name_is_in_the_api() -> None:
             assert f"## `{name}`" in page or f"[`multihead.{folder}.{name}`]" in index, name
 
 
+def test_every_name_of_a_guide_is_in_the_api() -> None:
+    """A feature that nobody can find does not exist."""
+    index = (PAGES / "api/README.md").read_text(encoding="utf-8")
+    files = {
+        f"{module}.{name}"
+        for module, name in re.findall(r"^- \[`\w+`\]\(([\w.]+)\.md#(\w+)\)", index, re.MULTILINE)
+    }
+    for guide in sorted((PAGES.parent / "guides").glob("*.md")):
+        text = guide.read_text(encoding="utf-8")
+        for module, names in re.findall(r"^from multihead\.([\w.]+) import ([\w, ]+)", text, re.MULTILINE):
+            page = module.removeprefix("layer.") if f"{module}.md" not in index else module
+            for name in names.strip().split(", "):
+                assert f"{page}.{name}".lower() in files, f"{guide.name}: {module}.{name}"
+
+
 def test_the_api_has_no_addresses() -> None:
     pages = [page.read_text(encoding="utf-8") for page in PAGES.rglob("*.md")]
     assert not any(re.search(r"0x[0-9a-f]{6}", page) for page in pages)

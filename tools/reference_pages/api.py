@@ -18,8 +18,16 @@ import multihead
 FOLDERS = ("layer", "model", "measures", "edit", "parallel", "errors")
 DEEPER = {
     "multihead.corpus.read_texts": ("read_documents",),
+    "multihead.corpus.documents": ("Corpus",),
+    "multihead.corpus.run": ("run",),
+    "multihead.corpus.accumulator": ("Accumulator",),
+    "multihead.corpus.merge_tree": ("Tree", "part_range", "parts_of", "share"),
+    "multihead.model.sites": ("Sites",),
+    "multihead.measures.statistics_sum": ("StatisticsSum",),
+    "multihead.table.column_info": ("ColumnInfo",),
     "multihead.table.compare": ("TableComparison",),
     "multihead.edit.check.curve": ("curve",),
+    "multihead.show.quality_curve": ("QualityCurve", "CurveLine", "CurvePoint"),
     "multihead.show.serve": ("serve",),
     "multihead.show.terminal_head_map": ("TerminalHeadMap",),
 }
