@@ -34,7 +34,7 @@ from multihead.measures.treebank.syntax import syntax
 from multihead.model.find_sites import find_sites
 from multihead.model.fingerprint import fingerprint
 from multihead.model.forward import Forward
-from multihead.model.statistics.statistics_options import Statistics
+from multihead.model.statistics.statistics_options import Statistics, check_statistics
 from multihead.model.token_limit import token_limit
 from multihead.table.table import HeadTable
 
@@ -117,9 +117,7 @@ def measure(
     if treebank is not None:
         check_path("treebank", treebank, hint="treebank='parsed.conllu'")
     check_instance("name", name, str | None, "a text or None", hint="name='my model'")
-    check_instance(
-        "statistics", statistics, Statistics | None, "Statistics or None", hint="multihead.measures.Statistics()"
-    )
+    check_statistics(statistics)
     check_instance("ranks", ranks, Ranks | None, "Ranks or None", hint="omit it: torchrun sets the processes")
     check_progress(progress)
     check_function("say", say)

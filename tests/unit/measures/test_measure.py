@@ -136,7 +136,7 @@ def test_outside_of_the_main_thread(model: Any, tmp_path: Path) -> None:
         ({"max_tokens": 38}, "max_tokens must be at least 1 and at most 37"),
         ({"column": 3}, "column must be a name, got the int 3"),
         ({"tokenizer": 3}, "tokenizer must be callable on a text, got the int 3"),
-        ({"statistics": 3}, "statistics must be Statistics or None, got the int 3"),
+        ({"statistics": 3}, "statistics must be a Statistics or None, got 3"),
         ({"ranks": 3}, "ranks must be Ranks or None, got the int 3"),
         ({"progress": 3}, "progress must be True, False or a function, got the int 3"),
         ({"resume": True, "force": True}, "resume continues a run and force starts again"),
