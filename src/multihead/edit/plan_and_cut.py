@@ -22,6 +22,7 @@ from typing import Any
 from torch import nn
 
 from multihead._base.estimate import Estimate, ForwardCost, duration
+from multihead._base.number_text import number
 from multihead._base.progress import Progress
 from multihead.edit.calibration import Calibration
 from multihead.edit.calibration_text import tokens_in
@@ -104,7 +105,7 @@ class CutResult:
             ratios = sorted(fit["after"] / fit["before"] for fit in fits)
             lines.append(
                 f"refit: {changed} of {len(fits)} maps changed; held-out error relative to before: "
-                f"{ratios[len(ratios) // 2]:.2g} (median), {ratios[-1]:.2g} (worst)"
+                f"{number(ratios[len(ratios) // 2], 2)} (median), {number(ratios[-1], 2)} (worst)"
             )
         if distilled := self.record.get("distilled"):
             early = ", stopped early" if distilled["stopped_early"] else ""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from multihead._base.html_fragments import line, lines
 from multihead._base.html_fragments import table as html_table
+from multihead._base.number_text import number
 from multihead._base.plural import plural
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ def _change(before: int, after: int) -> str:
 
 def _one(layer: LayerPlan, head: int, cost: dict[int, float]) -> str:
     name = f"H{layer.numbers[head]}"
-    return f"{name} ({cost[head]:.2g})" if head in cost else name
+    return f"{name} ({number(cost[head], 2)})" if head in cost else name
 
 
 def _group(layer: LayerPlan, heads: Sequence[int]) -> str:

@@ -20,6 +20,7 @@ import numpy as np
 from torch import nn
 
 from multihead._base.charts import Heatmap
+from multihead._base.number_text import number
 from multihead.corpus.batches import batches
 from multihead.measures.statistics_sum import with_special
 from multihead.model.capture import capture
@@ -83,7 +84,7 @@ class TerminalHeadMap:
         console.print(Text(f"{model} {self.head}: each token, and where it looks", "bold"))
         console.print(drawn)
         console.print(drawn.scale(console))
-        means = ", ".join(f"{name} {mean:.2g}" for name, mean in self.statistics.items() if mean is not None)
+        means = ", ".join(f"{name} {number(mean, 2)}" for name, mean in self.statistics.items() if mean is not None)
         for line in wrap(means, console.width, initial_indent="  ", subsequent_indent="  "):
             console.print(Text(line, "dim"))
 

@@ -81,7 +81,8 @@ def any_pattern(layer: LayerSample) -> Result:
     because = {
         "fails": f"The {n} tokens span {rank} dimensions, so scores have rank {rank} at most.",
         "holds": f"d_k = {d_k} is enough for any pattern over {n} tokens.",
-        "holds only if": f"Constructed with d_k = {n} it is exact; d_k = {d_k} misses a pattern by {error:.2g}.",
+        "holds only if": f"Constructed with d_k = {n} it is exact; d_k = {d_k} misses a pattern "
+        f"by {number(error, 2)}.",
     }[comparison.verdict]
     numbers = {
         "tokens": n,

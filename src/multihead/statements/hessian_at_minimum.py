@@ -75,7 +75,8 @@ def hessian_at_minimum(layer: LayerSample) -> Result:
     }[comparison.verdict]
     with torch.no_grad():
         losses = [float(loss(w)) for w in (start, trained)]
-    because += f" After training (loss {losses[0]:.2g} → {losses[1]:.2g}) λ_min is {number(shares[1], 2)} λ_max."
+    because += f" After training (loss {number(losses[0], 2)} → {number(losses[1], 2)}) "
+    because += f"λ_min is {number(shares[1], 2)} λ_max."
     numbers = {
         "shares": shares,
         "lowest": list(lowest),

@@ -209,11 +209,11 @@ class TableComparison(Generic[T]):
             if math.isnan(old) != math.isnan(new):
                 why = self._missing_reason(condition.column, head)
             elif condition.holds(size):
-                share = f" ({size:.3g} of it)" if condition.how == "relative" else ""
+                share = f" ({number(size)} of it)" if condition.how == "relative" else ""
                 why = f"a change of {_signed(new - old)}{share}"
             else:
                 continue
-            yield HeadFinding(repr(condition), head, old, new, f"{_short(old)} → {_short(new)}, {why}")
+            yield HeadFinding(repr(condition), head, old, new, f"{number(old)} → {number(new)}, {why}")
 
     def _check_column(self, condition: Condition) -> None:
         """Raise unless both compared tables have the column of a condition."""
@@ -268,7 +268,7 @@ class TableComparison(Generic[T]):
 
     def __repr__(self) -> str:
         numbers = [
-            f"{x.column}: largest at {x.head}, {_short(x.before)} → {_short(x.after)}; mean {x.mean:.2g}"
+            f"{x.column}: largest at {x.head}, {number(x.before)} → {number(x.after)}; mean {number(x.mean, 2)}"
             for x in self.largest()[:12]
         ]
         return "\n".join([*self.lines(), *(numbers or ["no number changed"])])
@@ -289,7 +289,7 @@ class TableComparison(Generic[T]):
         for title in ("mean |change|", "largest", "at", "before", "after"):
             grid.add_column(title, justify="right")
         for x in changes[:12]:
-            grid.add_row(x.column, f"{x.mean:.2g}", _signed(x.change), x.head, _short(x.before), _short(x.after))
+            grid.add_row(x.column, number(x.mean, 2), _signed(x.change), x.head, number(x.before), number(x.after))
         yield grid
         if len(changes) > 12:
             yield Text(f"{len(changes) - 12} more columns changed less", style="dim")
@@ -309,12 +309,8 @@ def _arrow(before: str, after: str) -> str:
     return f"{before or MISSING} → {after or MISSING}"
 
 
-def _short(x: float) -> str:
-    return number(x)
-
-
 def _signed(x: float) -> str:
-    return MISSING if math.isnan(x) else f"{x:+.3g}".replace("-", "−")
+    return MISSING if math.isnan(x) else f"{'−' if x < 0 else '+'}{number(abs(x))}"
 
 
 def _plain(x: float | str) -> float | str | None:

@@ -46,7 +46,7 @@ def test_the_table_and_json() -> None:
         "nn10 on 40 held-out documents; the original has 1",
         "heads kept  obs   random",
         "9 of 12     0.9   0.7",
-        "6 of 12     0.75  nan",
+        "6 of 12     0.75  –",
     ]
     assert found.plain()["points"][3] == {"method": "random", "keep": 0.5, "kept": 6, "nn10": None}
 

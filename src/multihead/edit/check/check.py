@@ -24,6 +24,7 @@ from multihead._base import html_fragments
 from multihead._base.arguments import check_count, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.nested_tensors import CACHES, tensors_in
+from multihead._base.number_text import number
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
@@ -90,8 +91,8 @@ class CheckReport:
             ratio = METRICS[name].format
             rows.append(
                 [
-                    f"{METRICS[name].label}, {t.batch} × {plural(t.tokens, 'token')}", f"{t.before_ms:.3g} ms",
-                    f"{t.after_ms:.3g} ms", f"{ratio(t.ratio)} ({t.low:.2f} to {t.high:.2f})",
+                    f"{METRICS[name].label}, {t.batch} × {plural(t.tokens, 'token')}", f"{number(t.before_ms)} ms",
+                    f"{number(t.after_ms)} ms", f"{ratio(t.ratio)} ({t.low:.2f} to {t.high:.2f})",
                 ]
             )  # fmt: skip
         return rows

@@ -27,6 +27,7 @@ from multihead._base import html_fragments
 from multihead._base.arguments import check_data, check_flag, check_function, check_list, check_model, check_seed
 from multihead._base.chart_html import line_chart_html
 from multihead._base.charts import Line, LineChart
+from multihead._base.number_text import number
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
@@ -95,7 +96,7 @@ class Curve:
         for keep in sizes:
             points = {p.method: p for p in self.points if p.keep == keep}
             counts = dict.fromkeys(f"{count(p.kept for p in points.values())}" for count in (min, max))
-            values = (f"{points[m].numbers[self.shown]:.3g}" if m in points else "" for m in self.methods)
+            values = (number(points[m].numbers[self.shown]) if m in points else "" for m in self.methods)
             lines.append([f"{' to '.join(counts)} of {self.heads}", *values])
         return ["heads kept", *self.methods], lines
 

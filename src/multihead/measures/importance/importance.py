@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_seed
 from multihead._base.html_fragments import line, lines
+from multihead._base.number_text import number
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.accumulator import Accumulator
@@ -106,7 +107,7 @@ class Importance:
         if column == "rank":
             return f"{row[column]:.0f}"
         error = row.get(f"{column}_error", math.nan)
-        return f"{row[column]:.3g}" + ("" if math.isnan(error) else f" ± {error:.1g}")
+        return number(row[column]) + ("" if math.isnan(error) else f" ± {number(error, 1)}")
 
     def __repr__(self) -> str:
         return self.text()
