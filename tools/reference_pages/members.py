@@ -31,9 +31,8 @@ def members(kind: type) -> str:
         function = value.__func__ if isinstance(value, classmethod | staticmethod) else value
         call = f"{kind.__name__}.{name}" if isinstance(value, classmethod | staticmethod) else name
         if "Args:\n" in (inspect.getdoc(function) or ""):
-            text = (
-                f"### `{kind.__name__}.{name}`\n\n```py\n{signature(call, function)}\n```\n\n{markdown(function)}"
-            )
+            code = signature(call, _bound(value, function))
+            text = f"### `{kind.__name__}.{name}`\n\n```py\n{code}\n```\n\n{markdown(function)}"
             sections.append(text)
         else:
             lines.append(item(f"`{short_signature(call, _bound(value, function))}`", first_line(function)))

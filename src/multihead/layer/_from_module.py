@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from multihead._base.arguments import describe
+from multihead._base.arguments import check_instance, describe
 from multihead._base.eval_mode import eval_mode
 from multihead.errors import ModelRunError, MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import mask as masks
 from multihead.layer._layouts import LAYOUTS, Layout, State
-from multihead.layer._state_dicts import LayerOptions, check_is, check_keys, from_state_dict, from_torch
+from multihead.layer._state_dicts import LayerOptions, check_keys, layer_of_state_dict
 from multihead.layer.attention import MultiHeadAttention
 
 HEAD_COUNTS = ("num_heads", "n_heads", "heads", "h", "n_head", "nhead", "nheads", "num_head")
@@ -50,7 +50,8 @@ def from_module(
         strict: raise if a parameter has no counterpart in the layer.
         options: position, scale, ... of MultiHeadAttention. Dropout defaults to the module's.
     """
-    check_is("module must be an nn.Module", module, nn.Module, hint="from_state_dict(state, ...) reads state dicts")
+    hint = "from_state_dict(state, ...) reads state dicts"
+    check_instance("module", module, nn.Module, "an nn.Module", hint=hint)
     run = None if example is None else _run(module, example)
     matches: list[MultiHeadAttention] = []
     closest = inf
@@ -98,14 +99,14 @@ def _layers(
                 f"an nn.MultiheadAttention takes no options, got {dict(options, num_heads=num_heads)}",
                 hint="pass only the module: from_torch(module)",
             )
-        yield from_torch(module)
+        yield MultiHeadAttention.from_torch(module)
         return
     heads = _head_count(module) if num_heads is None else num_heads
     options = {"dropout": _dropout(module), **options}
     first_error, built = None, False
     for layout, state in _readings(module, packings=compared):
         try:
-            attn = from_state_dict(state, num_heads=heads, layout=layout, strict=False, **options)
+            attn = layer_of_state_dict(MultiHeadAttention, state, layout, num_heads=heads, strict=False, **options)
         except SizeError as error:
             first_error = first_error or error
             continue

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,9 @@ from multihead._base.shapes import Positions, ScoreBias
 from multihead.layer._coordinates import Grid, Span
 from multihead.layer._mask_algebra import EVERYTHING, Leaf, Mask
 from multihead.layer.position import PositionBias
+
+if TYPE_CHECKING:
+    from multihead.layer._head_shard import HeadShard
 
 
 class PositionScores(Leaf):
@@ -26,15 +29,17 @@ class PositionScores(Leaf):
     def __init__(
         self,
         position: PositionBias,
-        positions: Positions | None,
+        positions: Tensor | None,
         dtype: torch.dtype,
-        parameters: dict[str, Tensor] | None = None,
+        shard: HeadShard | None = None,
     ) -> None:
         self.position = position
-        self._parameters = parameters
+        self._parameters: dict[str, Tensor] | None = None
         """replace the parameters of `position` if not None"""
+        if shard is not None and isinstance(position, nn.Module):
+            self._parameters = shard.parameters(position)
         self.dtype = torch.promote_types(dtype, torch.float32)
-        self.positions = positions
+        self.positions: Positions | None = None if positions is None else torch.atleast_2d(positions)
         """explicit positions of queries and keys; if None, those of the coordinates"""
         self.name = f"{type(position).__name__}"
 

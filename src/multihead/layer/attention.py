@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, cast, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from jaxtyping import Float
@@ -28,6 +28,7 @@ from multihead.layer._plan import plan_of
 from multihead.layer._problem import Problem
 from multihead.layer._projections import JointWeights, project, project_together, split_heads
 from multihead.layer._rotary import Factors
+from multihead.layer._torch_layer import layer_of_torch, torch_of_layer
 from multihead.layer.cache import Cache, Cross
 from multihead.layer.explain import Explanation, explain_call
 from multihead.layer.init import Init, XavierPerHead
@@ -43,6 +44,9 @@ from multihead.layer.layer_options import (
 )
 from multihead.layer.outputs import PLAN_ONLY, Ask, AttentionOutput, PlannedCall
 from multihead.layer.position import Position, Rotary
+
+if TYPE_CHECKING:
+    from typing import Self  # not at run time: the annotation checks of the tests refuse it
 
 
 class MultiHeadAttention(AttentionLayer):
@@ -258,6 +262,28 @@ class MultiHeadAttention(AttentionLayer):
         assert isinstance(planned, PlannedCall)
         return explain_call(self, planned)
 
+    @classmethod
+    def from_torch(cls, mha: nn.MultiheadAttention) -> Self:
+        """The same layer with a copy of an nn.MultiheadAttention's weights; always batch first.
+
+        >>> import torch, multihead as mh
+        >>> attn = mh.MultiHeadAttention.from_torch(torch.nn.MultiheadAttention(96, 6))
+        >>> attn(torch.randn(2, 7, 96)).shape
+        torch.Size([2, 7, 96])
+
+        Args:
+            mha: add_zero_attn becomes a sink with logit 0, which is not trained; add_bias_kv raises an error.
+        """
+        return layer_of_torch(cls, mha)
+
+    def to_torch(self, *, batch_first: bool | None = None) -> nn.MultiheadAttention:
+        """An nn.MultiheadAttention with a copy of the weights, if it can represent this layer.
+
+        Args:
+            batch_first: default: that of the layer passed to `from_torch`, otherwise True.
+        """
+        return torch_of_layer(self, batch_first=batch_first)
+
     def extra_repr(self) -> str:
         parts = [f"{self.d_model}, {self.num_heads}"]
         if self.head_shard is not None:
@@ -355,8 +381,8 @@ class MultiHeadAttention(AttentionLayer):
                 key_factors = rotary.factors(k, key_positions, length)
             q = self._norm_and_rotate(q, self.q_norm, rotary, query_factors)
             k = self._norm_and_rotate(k, self.k_norm, rotary, key_factors) if new_keys else k
-        if rotary is None and self.position is not None:
-            mask = self._with_position_bias(mask, positions, q)
+        if self.position is not None and not isinstance(self.position, Rotary):
+            mask = mask & PositionScores(self.position, positions, q.dtype, self.head_shard)
         return q, k, mask
 
     def _norm_and_rotate(
@@ -371,13 +397,3 @@ class MultiHeadAttention(AttentionLayer):
         if rotary is not None and factors is not None:
             x = rotary.rotate(x, factors)
         return normed(x).to(x.dtype) if self.qk_norm.when == "after" else x
-
-    def _with_position_bias(self, mask: Mask, positions: Tensor | None, q: Queries) -> Mask:
-        """The mask combined with the bias of ALiBi or relative positions."""
-        if self.position is None or isinstance(self.position, Rotary):
-            return mask
-        batched = None if positions is None else torch.atleast_2d(positions)
-        shard, parameters = self.head_shard, None
-        if shard is not None and isinstance(self.position, nn.Module):
-            parameters = shard.parameters(self.position)
-        return mask & PositionScores(self.position, batched, q.dtype, parameters)

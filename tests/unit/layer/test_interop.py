@@ -221,11 +221,25 @@ def test_dtype_is_kept() -> None:
 # ---- torch ------------------------------------------------------------------------------------
 
 
-def test_a_layer_of_torch_and_back() -> None:
+def test_methods_and_functions_are_the_same() -> None:
     theirs = nn.MultiheadAttention(WIDTH - 1, HEADS)
-    attn = interop.from_torch(theirs)
-    assert torch.equal(interop.to_torch(attn).in_proj_weight, theirs.in_proj_weight)
+    for attn in (mh.MultiHeadAttention.from_torch(theirs), interop.from_torch(theirs)):
+        for back in (attn.to_torch(), interop.to_torch(attn)):
+            assert torch.equal(back.in_proj_weight, theirs.in_proj_weight)
+            assert back.batch_first == theirs.batch_first
     assert interop.from_torch(dropin.MultiheadAttention(WIDTH - 1, HEADS)).num_heads == HEADS
+
+
+class _Layer(mh.MultiHeadAttention):
+    """A layer of a user."""
+
+
+def test_from_torch_of_a_subclass_returns_the_subclass() -> None:
+    theirs = nn.MultiheadAttention(WIDTH - 1, HEADS)
+    attn = _Layer.from_torch(theirs)
+    assert type(attn) is _Layer
+    assert torch.equal(attn.to_torch().in_proj_weight, theirs.in_proj_weight)
+    assert type(interop.from_torch(theirs)) is mh.MultiHeadAttention
 
 
 def test_torch_learned_key_is_refused() -> None:
@@ -239,7 +253,7 @@ def test_torch_zero_key_is_a_sink_that_does_not_train() -> None:
     attn = interop.from_torch(theirs)
     assert attn.sink_logits is not None
     assert not attn.sink_logits.requires_grad
-    assert interop.to_torch(attn).add_zero_attn
+    assert attn.to_torch().add_zero_attn
 
 
 @pytest.mark.parametrize(
@@ -267,7 +281,8 @@ def test_what_torch_cannot_hold(options: dict[str, Any], words: list[str]) -> No
 
 def test_batch_first_can_be_chosen() -> None:
     attn = mh.MultiHeadAttention(30, HEADS)
-    assert interop.to_torch(attn).batch_first
+    assert attn.to_torch().batch_first
+    assert not attn.to_torch(batch_first=False).batch_first
     assert not interop.to_torch(attn, batch_first=False).batch_first
 
 
@@ -388,6 +403,7 @@ def test_other_arguments_of_the_wrong_kind() -> None:
     for wrong in (None, nn.Linear(2, 2), nn.MultiheadAttention, {}):
         words = ["mha must be an nn.MultiheadAttention, got ", "from_module", "from_state_dict"]
         _said(TypeMismatchError, words, lambda x=wrong: interop.from_torch(x))
+        _said(TypeMismatchError, words, lambda x=wrong: mh.MultiHeadAttention.from_torch(x))
         for convert in (interop.to_torch, interop.to_state_dict):
             _said(TypeMismatchError, ["attn must be a MultiHeadAttention, got "], lambda f=convert, x=wrong: f(x))
 
