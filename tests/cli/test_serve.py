@@ -186,13 +186,3 @@ def test_decoder_texts_belong_to_texts(pair: Path, multihead: Multihead, given: 
     said = multihead("serve", given.gpt2, "--text", "the cat", "--decoder", "a dog")
     assert said.code == 2
     assert "has no decoder that reads a second text" in said.err
-
-
-def test_a_model_of_images_is_served_from_python(multihead: Multihead, tmp_path: Path) -> None:
-    from transformers import ViTConfig, ViTModel
-
-    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 16}
-    ViTModel(ViTConfig(**sizes, image_size=8, patch_size=4)).save_pretrained(tmp_path)
-    said = multihead("serve", tmp_path)
-    assert said.code == 2
-    assert "multihead.show.serve.serve(model, [{'pixel_values': ...}])" in said.err

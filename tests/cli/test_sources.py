@@ -19,10 +19,10 @@ import torch
 
 import multihead as mh
 from cli.conftest import Folders, Said
+from multihead._base.user_function import is_function
 from multihead.errors import MultiheadError
 from multihead.sources.hub import is_hub_name
 from multihead.sources.pretrained import load_pretrained, model_folder
-from multihead.sources.user_function import is_function
 
 Multihead = Callable[..., Said]
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -117,7 +117,7 @@ class TestFunction:
         assert multihead("measure", "some_models:alone", "--ids", "ids.json", "-o", "run", "--no-kinds").code == 0
         said = multihead("measure", "some_models:alone", "-o", "other")
         assert said.code == 2
-        assert "some_models:alone has no tokenizer" in said.err
+        assert "the model has no tokenizer, so text cannot be read" in said.err
 
     def test_inside_a_class(self, here: Path) -> None:
         assert load_pretrained("some_models:Shop.inside").tokenizer is None
@@ -149,7 +149,7 @@ class TestFunction:
                 "must return a model, got a tuple of EmbeddedModel, NoneType, NoneType",
                 "Module",
             ),
-            ("some_models:odd", "must return a callable tokenizer or None, got an int", "input_ids"),
+            ("some_models:odd", "must return a callable tokenizer, batches or None, got an int", "input_ids"),
         ],
     )
     def test_wrong_ones(self, name: str, error: str, hint: str, here: Path, multihead: Multihead) -> None:
@@ -311,19 +311,20 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_models_that_a_text_is_not_enough_for(command: str, multihead: Multihead, tmp_path: Path) -> None:
+def test_an_encoder_decoder_without_a_start_token(command: str, multihead: Multihead, tmp_path: Path) -> None:
     from transformers import T5Config, T5Model
 
     config = T5Config(num_layers=1, d_model=12, d_kv=6, num_heads=2, d_ff=7, vocab_size=31)
+    config.decoder_start_token_id = None
     T5Model(config).save_pretrained(tmp_path / "t5")
-    (tmp_path / "ids.json").write_text("[[1, 2, 3], [4, 5]]")
+    (tmp_path / "ids.json").write_text("[[1, 2, 3], [4, 5], [6, 7], [8, 9]]")
     words = [
         w.replace("MODEL", str(tmp_path / "t5")).replace("OUT", str(tmp_path / "out")) for w in COMMANDS[command]
     ]
     said = multihead(command, *words, "--ids", tmp_path / "ids.json")
     assert (said.code, said.out) == (2, "")
-    assert "t5 reads two sequences, and the command line gives it one" in said.err
-    assert "[{'input_ids': ..., 'decoder_input_ids': ...}]" in said.err
+    assert "the config of T5Model has no decoder_start_token_id" in said.err
+    assert "{'input_ids': ..., 'decoder_input_ids': ...}" in said.err
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -84,9 +84,10 @@ def check_inputs(model: nn.Module, inputs: Mapping[str, Any], *args: Any) -> Non
         inspect.signature(model.forward).bind(*args, **inputs)
     except TypeError as error:
         passed = [*([f"{len(args)} unnamed"] if args else []), *inputs]
+        takes = [p.name for p in inspect.signature(model.forward).parameters.values() if p.kind != p.VAR_KEYWORD]
         raise TypeMismatchError(
             f"{type(model).__name__} cannot be called with {', '.join(passed) or 'no arguments'}: {error}",
-            hint="pass the arguments of the model's forward: {'input_ids': ..., 'attention_mask': ...}",
+            hint=f"pass the arguments of its forward: {', '.join(takes)}",
         ) from error
 
 

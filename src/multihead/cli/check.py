@@ -61,7 +61,7 @@ def run(options: CheckOptions) -> int:
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
     conditions = [_condition(text, measured) for text in options.fail_if]  # before the work
-    before, after = (options.load(name, "mh.check(model, small, {})") for name in (options.model, options.cut))
+    before, after = (options.load(name) for name in (options.model, options.cut))
     documents = options.documents(before, corpus=options.held_out)
     check_language(before.tokenizer, documents, "the text")
     read = f"{documents.name}: {plural(documents.count, 'document')}"

@@ -62,10 +62,11 @@ def run(options: CurveOptions) -> int:
     from multihead.show.cut_curve import split_documents
     from multihead.show.figure import curve as draw
 
-    loaded = options.load(options.model, "mh.plan(model, {}, keep=0.5)")
-    fit = list(options.documents(loaded, corpus=options.calibration))
+    loaded = options.load(options.model)
+    documents = options.documents(loaded, corpus=options.calibration)
+    fit = list(documents)
     if options.held_out:
-        held_out = list(replace(options, ids=None).documents(loaded, corpus=options.held_out))
+        held_out = list(replace(options, ids=None, inputs=None).documents(loaded, corpus=options.held_out))
     else:
         fit, held_out = split_documents(fit)
     if not fit or not held_out:
@@ -73,7 +74,7 @@ def run(options: CurveOptions) -> int:
             f"a curve needs documents to fit to and to check on, got {len(fit)} and {len(held_out)}",
             hint="--held-out held_out.txt",
         )
-    text = options.calibration_text(loaded, fit)
+    text = options.calibration_text(loaded, fit, documents.name)
     shares, methods, refit = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS, not options.no_refit
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
     estimate = cost.estimate(cost.of_curve(points, refit=refit))
@@ -97,5 +98,6 @@ def run(options: CurveOptions) -> int:
         words = ["multihead", "prune", options.model, "--keep", f"{knee.keep:g}"]
         words += [word for name in options.calibration for word in ("--calibration", name)]
         words += ["--ids", options.ids] if options.ids else []
+        words += ["--inputs", options.inputs] if options.inputs else []
         options.say(f"next: {shlex.join([*words, '-o', 'smaller/'])}")
     return 0

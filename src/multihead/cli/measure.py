@@ -92,7 +92,7 @@ def run(options: MeasureOptions) -> int:
             options = replace(options, quiet=True, json=False)
         try:
             RunFolder(options.out, ranks, options.resume, options.force, options.save_every).check()
-            loaded = _on_own_device(options).load(options.model, "mh.measure(model, {})")
+            loaded = _on_own_device(options).load(options.model)
             read = partial(options.documents, loaded)
             table = measure(
                 loaded.model,

@@ -138,14 +138,11 @@ class LoadOptions(Options, title="the model"):
     dtype: str = option("float32", "float32, bfloat16, float16 or float64")
     trust_remote_code: bool = option(False, "run the Python code that comes with the model")
 
-    def load(self, source: str, call: str, *, two: bool = False) -> Pretrained:
-        """Load a model, which must read one text, or `two`; `call` is the same in Python, for hints."""
+    def load(self, source: str) -> Pretrained:
+        """The model and its tokenizer."""
         from multihead.sources.pretrained import load_pretrained
 
-        loaded = load_pretrained(source, **self.arguments(LoadOptions))
-        if not (two and reads_two_texts(loaded)):
-            require_text_model(loaded, call)
-        return loaded
+        return load_pretrained(source, **self.arguments(LoadOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -156,26 +153,6 @@ class ModelOptions(LoadOptions):
 
     def check(self) -> None:
         check_source(self.model)
-
-
-def reads_two_texts(loaded: Pretrained) -> bool:
-    """Whether a model is an encoder–decoder whose two texts can be made from words."""
-    from multihead.corpus.two_texts import is_encoder_decoder  # imports torch
-
-    name = getattr(loaded.model, "main_input_name", "input_ids")
-    return is_encoder_decoder(loaded.model) and name == "input_ids" and loaded.tokenizer is not None
-
-
-def require_text_model(loaded: Pretrained, call: str) -> None:
-    """Refuse a model that reads something else than one text; `call` does it in Python, with batches as its {}."""
-    name = getattr(loaded.model, "main_input_name", "input_ids")
-    if getattr(getattr(loaded.model, "config", None), "is_encoder_decoder", False):
-        problem, batch = "two sequences, and the command line gives it one", f"{name!r}: ..., 'decoder_input_ids'"
-    elif name != "input_ids":
-        problem, batch = f"{name}, and the command line gives it text", repr(name)
-    else:
-        return
-    raise MultiheadError(f"{loaded.name} reads {problem}", hint=f"in Python: {call.format(f'[{{{batch}: ...}}]')}")
 
 
 # ---- documents --------------------------------------------------------------------------------
@@ -189,6 +166,13 @@ class FileOptions(Options):
     """Of `multihead.corpus.read_texts.read_documents`: how it is read."""
 
     ids: str | None = option(None, "token ids instead of text: JSON, a list of lists of numbers", metavar="FILE")
+    inputs: str | None = option(
+        None,
+        "inputs of a model that reads no text: a .safetensors file, whose tensors are named as the arguments of "
+        "the model (pixel_values, input_features, ...) and have a row for each document; or module:function, which "
+        "returns batches",
+        metavar="FILE|FUNCTION",
+    )
     column: str = option("text", "where .jsonl and .parquet files have their text", metavar="NAME")
     split: str | None = option(
         None,
@@ -196,7 +180,9 @@ class FileOptions(Options):
         "has blank lines, else a line (default: file for --text, else auto)",
         choices=("auto", "line", "paragraph", "file"),
     )
-    limit: int | None = option(None, "read only the first N documents", least=1, metavar="N")
+    limit: int | None = option(
+        None, "read only the first N documents of each text; held-out text, too", least=1, metavar="N"
+    )
 
     def documents(
         self,
@@ -206,20 +192,20 @@ class FileOptions(Options):
         corpus: Sequence[str] = (),
         counts: Mapping[str, Any] | None = None,
     ) -> Documents:
-        """The documents that the options name, for a model."""
+        """The documents that the options name, for a model; without any, those that come with it."""
         from multihead.corpus.read_texts import read_documents
 
-        if loaded.tokenizer is None and self.ids is None:
-            raise MultiheadError(
-                f"{loaded.name} has no tokenizer, so text cannot be read",
-                hint="--ids FILE: JSON lists of token ids",
-            )
         arguments = self.arguments(FileOptions)
-        return read_documents(loaded.tokenizer, text=text, corpus=corpus, counts=counts, **arguments)
+        if not (text or corpus or self.ids or self.inputs):
+            arguments["inputs"] = loaded.inputs
+        return read_documents(
+            loaded.tokenizer, model=loaded.model, text=text, corpus=corpus, counts=counts, **arguments
+        )
 
     def is_sample(self, loaded: Pretrained, files: Sequence[str]) -> bool:
         """Whether the sample in English is read for want of text."""
-        return not files and self.ids is None and not hasattr(loaded.tokenizer, "sample_texts")
+        own = loaded.inputs or hasattr(loaded.tokenizer, "sample_texts")
+        return not (files or self.ids or self.inputs or own)
 
 
 @dataclass(frozen=True, kw_only=True)

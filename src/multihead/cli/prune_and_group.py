@@ -36,13 +36,12 @@ class FitOptions(ModelOptions, CalibrationOptions, OutputOptions):
     no_refit: bool = option(False, "leave the remaining weights unchanged")
     seed: int = option(0, "random seed: of probes and of the order of batches", metavar="N")
 
-    def calibration_text(self, loaded: Pretrained, documents: Iterable[Any]) -> Calibration:
+    def calibration_text(self, loaded: Pretrained, documents: Iterable[Any], name: str) -> Calibration:
         """The calibration text, and a line about it."""
         from multihead.edit.calibration import Calibration
 
         batches = self.arguments(BatchOptions, typed=True)
         text = Calibration(loaded.model, documents, tokenizer=loaded.tokenizer, seed=self.seed, **batches)
-        name = ", ".join(self.calibration) or self.ids or "the sample text"
         size = f"{plural(text.documents, 'document')}, {plural(text.tokens + text.tokens_held_out, 'token')}"
         self.say(f"{loaded.summary()}; calibration: {name}, {size}")
         if self.is_sample(loaded, self.calibration):
@@ -124,7 +123,7 @@ def run_cut(options: CutOptions) -> int:
     with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
         if not ranks.leads:
             options = replace(options, quiet=True)
-        loaded = options.load(options.model, "mh.plan(model, {}, keep=0.5)")
+        loaded = options.load(options.model)
         plan = _plan(options, loaded, stored)
         if ranks.leads and stored is None and options.plan is not None:
             options.plan.parent.mkdir(parents=True, exist_ok=True)
@@ -157,7 +156,8 @@ def _plan(options: CutOptions, loaded: Pretrained, stored: Plan | None) -> Plan:
         if options.dry_run:
             stored.check_layers(anatomy_on(loaded.model, None))
             return stored
-    text = options.calibration_text(loaded, options.documents(loaded, corpus=options.calibration))
+    documents = options.documents(loaded, corpus=options.calibration)
+    text = options.calibration_text(loaded, documents, documents.name)
     if not options.quiet:
         cost = CalibrationCost.of(loaded.model, text)
         runs = 0.0 if stored is not None else options.planning_runs()
@@ -184,7 +184,9 @@ def _finish(options: CutOptions, loaded: Pretrained, plan: Plan, result: CutResu
     if result is None:
         options.say("a dry run: no model is written")
     else:
-        held_out = "--held-out held_out.txt" if loaded.tokenizer is not None else "--ids held_out.json"
+        inputs = options.inputs or loaded.inputs
+        text = "--held-out held_out.txt" if loaded.tokenizer is not None else "--ids held_out.json"
+        held_out = "--inputs held_out.safetensors" if inputs else text
         options.say(
             f"next: multihead check {shlex.quote(options.model)} {shlex.quote(str(options.out))} {held_out}"
         )

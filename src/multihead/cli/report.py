@@ -78,20 +78,22 @@ def run(options: ReportOptions) -> int:
     if report.stopped:
         note(f"multihead: stopped. {options.out} has the finished parts")
         return 128 + (received[0] if received else signal.SIGINT)
-    options.say(f"next: {_next(reading.source, options.text, report)}")
+    options.say(
+        f"next: {_next(reading.source, options.text, report, reads_text=reading.loaded.tokenizer is not None)}"
+    )
     if options.open:
         webbrowser.open(options.out.resolve().as_uri())
     return 0
 
 
-def _next(source: str, texts: tuple[str, ...], report: Report) -> str:
+def _next(source: str, texts: tuple[str, ...], report: Report, *, reads_text: bool) -> str:
     """The next useful command after `multihead report`."""
     model = shlex.quote(source)
     stored = Counter(text.source for text in report.texts)
     if any(stored[text.source] < text.window[1] for text in report.texts):
         text = shlex.quote(texts[0]) if texts and len(texts[0]) < 60 else "FILE"
         return f"multihead serve {model} --text {text}   (all windows of a long text)"
-    if not texts:
+    if not texts and reads_text:
         return f'multihead report {model} --text "words of your own" -o mine.html'
     if report.curve is not None and report.curve.prunable:
         keep = (report.curve.heads - report.curve.prunable) / report.curve.heads

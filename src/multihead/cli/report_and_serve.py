@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -15,15 +15,12 @@ from multihead.cli.options import (
     names,
     option,
     positional,
-    reads_two_texts,
 )
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import IMPORTANCE, PARTS
 from multihead.sources.pretrained import SOURCES, check_source, default_source
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from multihead.corpus.documents import Documents
     from multihead.show.report import Report
     from multihead.show.server import Server
@@ -54,7 +51,6 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
     open: bool = option(False, "show the page in a browser")
 
     default_parts: ClassVar[Sequence[str]] = PARTS
-    in_python: ClassVar[str] = "mh.report(model, {}, 'report.html')"
 
     def check(self) -> None:
         """Raise unless the options that report and serve share fit together."""
@@ -78,13 +74,12 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
 
 @dataclass(frozen=True)
 class Reading:
-    """A model, its documents, and those that are shown: texts, or the batches of an encoder–decoder."""
+    """A model, its documents, and those that are shown."""
 
     options: PageOptions
     source: str
     loaded: Pretrained
     documents: Documents
-    data: Documents | list[dict[str, Tensor]]
     shown: Sequence[Any] | None
 
     @staticmethod
@@ -95,10 +90,7 @@ class Reading:
 
         source = options.model or default_source(options.say)
         shown = [read_text(name) for name in options.text]
-        loaded = options.load(source, options.in_python, two=True)
-        two = reads_two_texts(loaded)
-        if options.decoder and not two:
-            raise MultiheadError(f"{loaded.name} has no decoder that reads a second text", hint="omit --decoder")
+        loaded = options.load(source)
         if shown and loaded.tokenizer is None:
             raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
         documents = options.documents(loaded, corpus=options.corpus)
@@ -106,24 +98,24 @@ class Reading:
         if not shown and not options.corpus and options.ids is None:
             sample = [document for document in documents if isinstance(document, str)]
             shown = [sample[index] for index in SHOWN if index < len(sample)]
-        if not two:
-            return Reading(options, source, loaded, documents, documents, shown or None)
-        pairs = _two_texts(loaded, [*documents, *shown], dict(zip(shown, options.decoder, strict=False)))
-        return Reading(
-            options, source, loaded, documents, [*pairs.values()], [pairs[text] for text in shown] or None
-        )
+        if options.decoder:
+            from multihead.corpus.two_texts import two_texts
+
+            pairs = zip(shown, options.decoder, strict=True)
+            shown = [two_texts(loaded.model, loaded.tokenizer, *pair) for pair in pairs]
+        return Reading(options, source, loaded, documents, shown or None)
 
     def report(self, **arguments: Any) -> Report:
         """Measure the parts of a page, for `multihead report` and `serve`."""
         from multihead.show.make_report import report
 
-        return report(self.loaded.model, self.data, **self._arguments(), **arguments)
+        return report(self.loaded.model, self.documents, **self._arguments(), **arguments)
 
     def serve(self, **arguments: Any) -> Server:
         """Measure the parts; returns the server of the page."""
         from multihead.show.serve import serve
 
-        return serve(self.loaded.model, self.data, **self._arguments(), **arguments)
+        return serve(self.loaded.model, self.documents, **self._arguments(), **arguments)
 
     def _arguments(self) -> dict[str, Any]:
         """Those that `mh.report` and `multihead.show.serve.serve` share."""
@@ -139,16 +131,3 @@ class Reading:
             "say": self.options.say,
             **self.options.arguments(BatchOptions),
         }
-
-
-def _two_texts(
-    loaded: Pretrained, texts: Sequence[Any], decoders: Mapping[str, str]
-) -> dict[str, dict[str, Tensor]]:
-    """The batch of each text of an encoder–decoder; where no decoder text is given, the model writes it."""
-    from multihead.corpus.two_texts import two_texts
-
-    if not all(isinstance(text, str) for text in texts):
-        raise MultiheadError(f"{loaded.name} reads two texts, --ids have one", hint="--text or --corpus")
-    return {
-        text: two_texts(loaded.model, loaded.tokenizer, text, decoders.get(text)) for text in dict.fromkeys(texts)
-    }

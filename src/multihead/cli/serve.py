@@ -37,7 +37,6 @@ class ServeOptions(PageOptions, title="the server"):
     port: int = option(0, "0 chooses a free port", least=0, metavar="N")
 
     default_parts = SERVED_PARTS
-    in_python = "multihead.show.serve.serve(model, {})"
 
     def check(self) -> None:
         """Raise if the port cannot be used, before the model is loaded and measured."""

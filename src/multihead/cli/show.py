@@ -138,7 +138,7 @@ def _show_map(options: ShowOptions) -> int:
             hint=f"multihead show {options.run} 3.7, or measure it: multihead measure {options.run} -o run",
         )
     text = read_text(options.text)
-    loaded = options.load(options.run, "mh.capture(model)")
+    loaded = options.load(options.run)
     if loaded.tokenizer is None:
         raise MultiheadError(
             f"{loaded.name} has no tokenizer, so text cannot be read",

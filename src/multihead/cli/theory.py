@@ -39,9 +39,9 @@ def run(options: TheoryOptions) -> int:
     from multihead.corpus.python_manual import python_manual
     from multihead.statements.theory import theory
 
-    loaded = options.load(options.model, "mh.theory(model, {})")
+    loaded = options.load(options.model)
     documents = options.documents(loaded, text=options.text, corpus=options.corpus)
-    chosen = options.text or options.corpus or options.ids or options.limit
+    chosen = options.text or options.corpus or options.ids or options.inputs or loaded.inputs or options.limit
     result = theory(
         loaded.model,
         documents if chosen else chain(documents, python_manual()),

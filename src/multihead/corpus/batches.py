@@ -24,10 +24,17 @@ from multihead._base.arguments import check_count, check_data, check_model, chec
 from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
 from multihead.corpus.padding_check import PaddingCheck
+from multihead.corpus.two_texts import Answers
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
+from multihead.model.model_inputs import documents_in, is_encoder_decoder, needed_inputs
 from multihead.model.token_limit import learned_positions, token_limit
 
 Document = str | Sequence[int] | Tensor | Mapping[str, Any]
+
+
+class InputRow(dict[str, Any]):
+    """A document of a model that reads no text: tensors with one row. Rows of equal shapes share a batch."""
+
 
 BATCH_SIZE = 8
 """Documents of a batch, by default."""
@@ -46,7 +53,7 @@ class PaddingStats:
 
     def about(self) -> dict[str, Any]:
         """As plain data: tokens, the share of padding, and the share without sorting."""
-        padding, unsorted = (round(1 - self.tokens / max(n, 1), 4) for n in (self.positions, self.unsorted))
+        padding, unsorted = (round(1 - self.tokens / n, 4) if n else 0.0 for n in (self.positions, self.unsorted))
         return {"tokens": self.tokens, "padding": padding, "padding_unsorted": unsorted}
 
     def merge(self, other: PaddingStats) -> None:
@@ -121,7 +128,8 @@ def batches(
 
     A row is a document, or a piece of a longer one; rows are padded on the right. A model that takes no
     attention_mask, or ignores it, gets rows of one length: it would read padding as text. The same data gives the
-    same batches in the same order. Documents without a token are skipped with a warning.
+    same batches in the same order. Documents without a token are skipped with a warning. An encoder–decoder reads
+    one piece at a time, and its decoder what the model itself writes.
     """
     check_data(data)
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
@@ -142,18 +150,17 @@ def make_batches(
     padding: PaddingStats | None = None,
     seen: SeenTexts | None = None,
     check: PaddingCheck | None = None,
+    answers: Answers | None = None,
     required: bool = False,
 ) -> Iterator[Made]:
     """Batches of (document, whether it is a repeat).
 
-    `check` knows whether the model hides padding. `seen` finds repeated rows in ready batches. `required`: an error
-    if no document has a token.
+    `check` knows whether the model hides padding. `seen` finds repeated rows in ready batches. `answers` remembers
+    what an encoder–decoder writes. `required`: an error if no document has a token.
     """
     options.check(model)
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
-        documents = _only_batches(documents, type(model).__name__)
     device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    rows = _rows(model, documents, options, seen)
+    rows = _joined(_rows(model, documents, options, seen, answers or Answers(model)), options.batch_size)
     batches = _batched(rows, check or PaddingCheck(model), options, padding or PaddingStats())
     empty = batches_made = 0
     for batch in batches:
@@ -177,17 +184,6 @@ def no_tokens(documents: int) -> MultiheadError:
     )
 
 
-def _only_batches(documents: Iterable[tuple[Document, bool]], name: str) -> Iterator[tuple[Document, bool]]:
-    """The ready batches of a model that reads two sequences; raises for other documents."""
-    for document, repeated in documents:
-        if not isinstance(document, Mapping):
-            raise TypeMismatchError(
-                f"{name} reads two sequences, a document is one",
-                hint="pass batches: {'input_ids': ..., 'decoder_input_ids': ...}",
-            )
-        yield document, repeated
-
-
 @dataclass(frozen=True)
 class _Row:
     ids: list[int]
@@ -195,18 +191,30 @@ class _Row:
 
 
 def _rows(
-    model: nn.Module, documents: Iterable[tuple[Document, bool]], options: Batching, seen: SeenTexts | None
+    model: nn.Module,
+    documents: Iterable[tuple[Document, bool]],
+    options: Batching,
+    seen: SeenTexts | None,
+    answers: Answers,
 ) -> Iterator[Made | list[_Row]]:
     """Rows to batch: ready batches as they are; the pieces of other documents, checked."""
-    vocabulary = vocabulary_size(model)
+    vocabulary, two = vocabulary_size(model), is_encoder_decoder(model)
     longest = options.max_tokens or token_limit(model)
     for index, (document, repeated) in enumerate(documents):
         text = document.get(options.column) if isinstance(document, Mapping) else None
         content: Any = text if isinstance(text, str) else document
         if isinstance(content, Mapping):
             inputs = {n: torch.tensor([x]) if _is_list(x) else x for n, x in cast(Inputs, content).items()}
-            yield inputs, None if seen is None else _repeated_rows(inputs, seen)
+            inputs = InputRow(inputs) if isinstance(content, InputRow) else inputs
+            rows = torch.ones(documents_in(inputs)).bool() if repeated else None
+            yield inputs, rows if repeated or seen is None else _repeated_rows(inputs, seen)
             continue
+        needed = needed_inputs(model)
+        if needed[0] != "input_ids":
+            raise TypeMismatchError(
+                f"{type(model).__name__} reads {' and '.join(needed)}, document {index} is {describe(content)}",
+                hint=f"pass batches: {{{', '.join(f'{name!r}: ...' for name in needed)}}}",
+            )
         pieces = _pieces(content, options.tokenizer, index, longest)
         for i in (i for piece in pieces for i in piece):
             if vocabulary is not None and not 0 <= i < vocabulary:
@@ -214,7 +222,36 @@ def _rows(
                     f"document {index} has the token id {i}, the model has embeddings for 0 to {vocabulary - 1}",
                     hint="use the model's own tokenizer",
                 )
-        yield [_Row(piece, repeated) for piece in pieces]
+        if two and pieces:
+            yield from ((answers.batch(piece), torch.tensor([True]) if repeated else None) for piece in pieces)
+        else:
+            yield [_Row(piece, repeated) for piece in pieces]
+
+
+def _joined(rows: Iterable[Made | list[_Row]], size: int) -> Iterator[Made | list[_Row]]:
+    """Rows to batch, with input rows of equal shapes joined to ready batches."""
+    waiting: list[Made] = []
+
+    def join() -> Iterator[Made]:
+        if waiting:
+            inputs = {name: torch.cat([one[name] for one, _ in waiting]) for name in waiting[0][0]}
+            repeated = torch.tensor([flags is not None for _, flags in waiting])
+            yield inputs, repeated if bool(repeated.any()) else None
+            waiting.clear()
+
+    for item in rows:
+        if not isinstance(item, tuple) or not isinstance(item[0], InputRow):
+            yield from join()
+            yield item
+            continue
+        if len(waiting) == size or (waiting and _shapes(waiting[0][0]) != _shapes(item[0])):
+            yield from join()
+        waiting.append(item)
+    yield from join()
+
+
+def _shapes(inputs: Inputs) -> dict[str, Any]:
+    return {name: x.shape for name, x in inputs.items()}
 
 
 def _repeated_rows(inputs: Inputs, seen: SeenTexts) -> Bool[Tensor, " row"] | None:

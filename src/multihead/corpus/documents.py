@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from multihead._base.arguments import check_data, check_model, describe
-from multihead.corpus.accumulator import Batch
+from multihead.corpus.accumulator import Batch, Inputs
 from multihead.corpus.batches import (
     BATCH_SIZE,
     WINDOW,
@@ -37,7 +37,9 @@ from multihead.corpus.batches import (
 )
 from multihead.corpus.merge_tree import BATCHES, part_range, parts_of
 from multihead.corpus.padding_check import PaddingCheck
+from multihead.corpus.two_texts import Answers
 from multihead.errors import MultiheadError
+from multihead.model.model_inputs import documents_in
 
 NUMBERED = 1_000_000
 """Batches of part p are numbered from p times this. The number of a batch seeds its random draws."""
@@ -50,13 +52,13 @@ _END = object()
 
 @dataclass(frozen=True)
 class Documents:
-    """Documents that can be read repeatedly without being held: texts, or lists of token ids."""
+    """Documents that can be read repeatedly: texts or lists of token ids, which need not be held, or batches."""
 
     read: Callable[[], Iterable[Any]]
     name: str
     count: int
     size: int
-    """characters, or token ids"""
+    """characters, token ids, or rows of batches"""
     fingerprint: str
     """equal for the same documents in the same order"""
     copies: tuple[int, ...] = ()
@@ -80,15 +82,18 @@ class Documents:
         digest, seen, count, size, copies = sha256(), SeenTexts(), 0, 0, list[int]()
         for document in read():
             data = document_bytes(document)
+            length = len(document)
+            if data is None and isinstance(document, Mapping):
+                data, length = _batch_bytes(cast(Mapping[str, Any], document)), documents_in(document)
             if data is None:
                 raise MultiheadError(
-                    f"{name} must be texts or lists of token ids to be counted, got {describe(document)}",
-                    hint="ready batches can be measured, but not resumed",
+                    f"{name} must be texts, lists of token ids or batches to be counted, got {describe(document)}",
+                    hint="a batch is a mapping of tensors by name",
                 )
             digest.update(len(data).to_bytes(8, "big") + data)
             if count < COMPARED and seen.add(data):
                 copies.append(count)
-            count, size = count + 1, size + len(document)
+            count, size = count + 1, size + length
         if not count:
             raise MultiheadError(f"{name} contains no text", hint="documents of only white space do not count")
         return Documents(read, name, count, size, digest.hexdigest()[:16], tuple(copies))
@@ -128,6 +133,7 @@ class Corpus:
         self.batching = Batching(tokenizer, batch_size, max_tokens, window, column)
         self.batching.check(model)
         self.padding_check = PaddingCheck(model)
+        self.answers = Answers(model)
         self._open: Iterator[Document] = iter(())
         self._restart()
 
@@ -161,10 +167,23 @@ class Corpus:
         """The batches of a part of the documents."""
         documents = self._documents(part_range(part, unit=self.unit))
         batches = make_batches(
-            self.model, documents, self.batching, padding=padding, seen=self._seen, check=self.padding_check
+            self.model,
+            documents,
+            self.batching,
+            padding=padding,
+            seen=self._seen if self.repeated is None else None,  # else the order of reading would count
+            check=self.padding_check,
+            answers=self.answers,
         )
         for number, (inputs, repeated) in enumerate(batches):
             yield Batch(inputs, part * NUMBERED + number, repeated)
+
+    def inputs(self) -> Iterator[Inputs]:
+        """The inputs of every batch. The documents must be readable more than once."""
+        for part in self.parts():
+            for batch in self.read(part):
+                yield batch.inputs
+        self._restart()
 
     def first(self) -> Batch:
         """The first batch. The documents must be readable more than once."""
@@ -296,6 +315,20 @@ def document_bytes(document: Any, column: str = "text") -> bytes | None:
         return json.dumps(list(cast(Sequence[Any], document))).encode()
     text = document.get(column) if isinstance(document, Mapping) else None
     return text.encode() if isinstance(text, str) else None
+
+
+def _batch_bytes(batch: Mapping[str, Any]) -> bytes | None:
+    """What identifies a ready batch: names, shapes and values of its tensors; None if it holds other objects."""
+    parts: list[bytes] = []
+    for name, x in sorted(batch.items()):
+        if isinstance(x, Tensor):
+            values = x.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+            parts += [f"{name} {x.dtype} {tuple(x.shape)}".encode(), values]
+        elif isinstance(x, str | int | float | list | None):
+            parts.append(f"{name} {x!r}".encode())
+        else:
+            return None
+    return b"\n".join(parts)
 
 
 def rereadable(data: Any) -> Any:

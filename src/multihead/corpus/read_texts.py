@@ -15,7 +15,11 @@ from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, cast
 
+from torch import nn
+
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.documents import Documents
+from multihead.corpus.read_inputs import check_reads, read_inputs
 from multihead.corpus.text_files import ending, files_in, json_texts, lines, parquet_texts
 from multihead.errors import MultiheadError
 
@@ -26,21 +30,25 @@ Reader = Callable[[], Iterable[Any]]
 def read_documents(
     tokenizer: Any = None,
     *,
+    model: nn.Module | None = None,
     text: Sequence[str] = (),
     corpus: Sequence[str] = (),
     ids: str | None = None,
+    inputs: str | Sequence[Inputs] | None = None,
     column: str = "text",
     split: str | None = None,
     limit: int | None = None,
     counts: Mapping[str, Any] | None = None,
 ) -> Documents:
-    """Documents of texts and corpora, or of a file of token ids; by default a sample.
+    """Documents of texts and corpora, of a file of token ids, or of other inputs; by default a sample.
 
     Args:
         tokenizer: its model may bring a sample in another language.
+        model: the one that reads the documents; if it reads others, that is an error here.
         text: texts, each a file, "-" for stdin, or the words themselves.
         corpus: files of many documents, folders of such files, or "-".
         ids: a JSON file, a list of lists of token ids.
+        inputs: of a model that does not read text, as for `read_inputs`.
         column: where .jsonl and .parquet files have their text.
         split: the documents of a .txt file: "line", "paragraph", "file", or "auto": a paragraph if the file
             has blank lines, else a line. By default "file" for `text` and "auto" for `corpus`.
@@ -49,9 +57,19 @@ def read_documents(
     """
     if limit is not None and limit < 1:
         raise MultiheadError(f"limit must be at least 1, got {limit}", hint="limit=1 reads one document")
-    if ids is not None and (text or corpus):
-        raise MultiheadError("ids cannot be combined with text or corpus", hint="choose one of them")
-    if ids is not None:
+    sources = {"text or corpus": text or corpus, "ids": ids, "inputs": inputs}
+    if len(several := [name for name, source in sources.items() if source]) > 1:
+        raise MultiheadError(f"{' and '.join(several)} cannot be combined", hint="choose one of them")
+    if inputs is None and model is not None:
+        check_reads(model, "text" if ids is None else "token ids")
+        if tokenizer is None and ids is None:
+            raise MultiheadError(
+                "the model has no tokenizer, so text cannot be read", hint="ids='FILE': JSON lists of token ids"
+            )
+    if inputs is not None:
+        batches = read_inputs(inputs, model)
+        readers, name = [lambda: batches], inputs if isinstance(inputs, str) else "the inputs"
+    elif ids is not None:
         readers, name = [_ids(Path(ids))], ids
     elif text or corpus:
         readers = [_text(one, split or "file", column) for one in text]

@@ -15,6 +15,8 @@ tensor([[0, 7, 8]])
 from __future__ import annotations
 
 import inspect
+from collections.abc import Sequence
+from hashlib import blake2b
 from typing import Any, cast
 
 import torch
@@ -23,17 +25,37 @@ from torch import Tensor, nn
 
 from multihead._base.eval_mode import eval_mode
 from multihead.errors import MultiheadError, SizeError
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.token_limit import learned_positions
 
 TokenIds = Int[Tensor, "1 token"]
 
 ANSWER = 48
 """Tokens that the model writes itself, at most."""
+REMEMBERED = 100_000
+"""Answers that are kept for the next pass over the same texts."""
 
 
-def is_encoder_decoder(model: nn.Module) -> bool:
-    """Whether the config of a model states that it has an encoder and a decoder."""
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+class Answers:
+    """Batches of an encoder–decoder from the token ids of one text: the decoder reads what the model itself writes.
+
+    A text that comes again has the same answer, even if the heads of the model have been changed since.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self._written: dict[bytes, list[int]] = {}
+
+    def batch(self, ids: Sequence[int]) -> dict[str, Tensor]:
+        """A batch of one document: `ids` for the encoder, and the model's greedy answer for the decoder."""
+        device = _device(self.model)
+        source, key = torch.tensor([ids], device=device), blake2b(repr(ids).encode(), digest_size=16).digest()
+        if key not in self._written:
+            answer = _answer(self.model, source)
+            if len(self._written) >= REMEMBERED:
+                return {"input_ids": source, "decoder_input_ids": answer}
+            self._written[key] = answer[0].tolist()
+        return {"input_ids": source, "decoder_input_ids": torch.tensor([self._written[key]], device=device)}
 
 
 def two_texts(model: nn.Module, tokenizer: Any, text: str, decoder: str | None = None) -> dict[str, Tensor]:
@@ -41,13 +63,18 @@ def two_texts(model: nn.Module, tokenizer: Any, text: str, decoder: str | None =
 
     If `decoder` is None, the decoder reads what the model itself writes: its greedy answer to `text`.
     """
+    if not is_encoder_decoder(model):
+        raise MultiheadError(
+            f"{type(model).__name__} has no decoder that reads a second text", hint="pass the text alone"
+        )
     ids = list(tokenizer(text, verbose=False)["input_ids"])
     if not ids:
         raise SizeError("the text has no token", hint="pass some words")
     _check_length(model, ids, "text")
+    if decoder is None:
+        return Answers(model).batch(ids)
     source = torch.tensor([ids], device=_device(model))
-    target = _answer(model, source) if decoder is None else decoder_ids(model, tokenizer, decoder)
-    return {"input_ids": source, "decoder_input_ids": target}
+    return {"input_ids": source, "decoder_input_ids": decoder_ids(model, tokenizer, decoder)}
 
 
 def decoder_ids(model: nn.Module, tokenizer: Any, text: str) -> TokenIds:
@@ -79,8 +106,9 @@ def _answer(model: nn.Module, source: TokenIds) -> TokenIds:
     can_generate: Any = getattr(model, "can_generate", None)
     if not callable(can_generate) or not can_generate():
         return start
+    most = min(ANSWER, (learned_positions(model) or ANSWER + 1) - 1)  # after the start token
     with eval_mode(model):
-        written: Tensor = cast(Any, model).generate(source, max_new_tokens=ANSWER, do_sample=False, num_beams=1)
+        written: Tensor = cast(Any, model).generate(source, max_new_tokens=most, do_sample=False, num_beams=1)
     end: Any = getattr(cast(Any, model).generation_config, "eos_token_id", None)
     ended = written.shape[1] > 1 and int(written[0, -1]) in (end if isinstance(end, list) else [end])
     return written[:, :-1] if ended else written

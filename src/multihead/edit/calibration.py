@@ -118,7 +118,7 @@ class Calibration:
         if held_out >= 1:
             raise SizeError(f"held_out must be between 0 and 1, got {held_out}", hint="0.125 is usual")
         piece = min(PIECE, learned_positions(model) or PIECE) if max_tokens is None else max_tokens
-        documents, ready = read_pieces(model, data, tokenizer, piece)
+        documents, ready = read_pieces(model, data, tokenizer, piece, batch_size)
         documents = distinct_documents(documents)
         rows = [row for document in documents for row in document]
         self.sketch = TextSketch.of([*map(joined, documents), *whole_documents(ready)])

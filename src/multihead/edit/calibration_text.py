@@ -17,7 +17,7 @@ from multihead.corpus.batches import Batching, Document, batches, make_batches
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import ModelRunError, SizeError
 from multihead.model.forward import Forward
-from multihead.model.model_inputs import documents_in
+from multihead.model.model_inputs import documents_in, is_encoder_decoder
 
 BATCH_TOKENS = 2048
 """A batch holds no more, padding included, unless one document does."""
@@ -35,16 +35,17 @@ def tokens_in(batch: Inputs) -> int:
 
 
 def read_pieces(
-    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int
+    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int, batch_size: int
 ) -> tuple[list[list[list[int]]], list[Inputs]]:
     """Calibration documents as token ids, in pieces of at most `piece` tokens, and ready batches."""
     texts: list[Any] = []
-    ready: list[Inputs] = []
+    ready: list[Any] = []
     for document in [data] if isinstance(data, Mapping) else data:
-        if isinstance(document, Mapping) and not isinstance(document.get("text"), str):
-            ready += batches(model, document)
-        else:
-            texts.append(document)
+        is_batch = isinstance(document, Mapping) and not isinstance(document.get("text"), str)
+        (ready if is_batch or is_encoder_decoder(model) else texts).append(document)
+    ready = (
+        list(batches(model, ready, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece)) if ready else []
+    )
     pieces: dict[int, list[list[int]]] = {}
     index = -1
 

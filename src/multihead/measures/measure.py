@@ -227,7 +227,8 @@ class _FolderRun:
 
         with stop_after_batch(self.checkpoint, self.folder.say):
             summary = self.parts.run(self.corpus, self.checkpoint, ranks, report)
-        self.folder.say(f"batches: {summary.padding}")
+        if summary.padding.tokens:
+            self.folder.say(f"batches: {summary.padding}")
         table = self.parts.columns()
         return replace(table, about=self._about(summary) | {"stages": dict(table.about)})
 

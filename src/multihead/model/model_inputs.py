@@ -13,8 +13,7 @@ from multihead.model.compiled import inner
 
 def plain_inputs(model: nn.Module, batch: Mapping[str, Any]) -> dict[str, Any]:
     """Inputs for eval mode without labels, so without a loss, unless the model needs them as decoder inputs."""
-    encoder_decoder = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    keep_labels = encoder_decoder and "decoder_input_ids" not in batch
+    keep_labels = is_encoder_decoder(model) and "decoder_input_ids" not in batch
     return _without_cache(model, {name: x for name, x in batch.items() if name != "labels" or keep_labels})
 
 
@@ -25,10 +24,31 @@ def _without_cache(model: nn.Module, inputs: dict[str, Any]) -> dict[str, Any]:
     return {"use_cache": False} | inputs if takes_argument(model, "use_cache") else inputs
 
 
+def argument_names(model: nn.Module) -> list[str]:
+    """The arguments that the forward of a model names."""
+    parameters = inspect.signature(inner(model).forward).parameters.values()
+    return [p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+
+
 def takes_argument(model: nn.Module, name: str) -> bool:
     """Whether a model can be called with this argument."""
     parameters = inspect.signature(inner(model).forward).parameters
     return name in parameters or any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+
+
+def needed_inputs(model: nn.Module) -> tuple[str, ...]:
+    """The arguments that a model reads, its main one first: input_ids if it reads token ids."""
+    root = inner(model)
+    main = getattr(root, "main_input_name", None)
+    if not isinstance(main, str):
+        names = argument_names(root)
+        main = names[0] if names and "input_ids" not in names else "input_ids"
+    return (main, "decoder_input_ids") if is_encoder_decoder(root) and main != "input_ids" else (main,)
+
+
+def is_encoder_decoder(model: nn.Module) -> bool:
+    """Whether the config of a model states that it has an encoder and a decoder."""
+    return bool(getattr(getattr(inner(model), "config", None), "is_encoder_decoder", False))
 
 
 def documents_in(batch: Mapping[str, Any]) -> int:

@@ -23,11 +23,12 @@ from torch import Tensor, nn
 
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import Document
-from multihead.corpus.two_texts import decoder_ids, is_encoder_decoder, two_texts
+from multihead.corpus.two_texts import decoder_ids, two_texts
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer import Problem
 from multihead.model.call import Call, Compute
 from multihead.model.forward import Forward, StopForward
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.sites import Key, Sites
 from multihead.model.token_limit import learned_positions, token_limit
 from multihead.show.map_or_qk import StoredMap, head_norms

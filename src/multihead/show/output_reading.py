@@ -23,10 +23,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.two_texts import is_encoder_decoder, shifted_right
+from multihead.corpus.two_texts import shifted_right
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import LanguageModel, MaskedLanguageModel, tensor_in
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.pooling import pooling_of
 
 Kind = Literal["next", "masked", "classes", "vector"]

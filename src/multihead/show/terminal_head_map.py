@@ -43,6 +43,8 @@ class TerminalHeadMap:
 
     head: str
     tokens: list[str]
+    """the keys, and the queries unless `queries` has others"""
+    queries: list[str]
     weights: list[list[float]]
     statistics: dict[str, float | None]
     pieces: int
@@ -60,9 +62,17 @@ class TerminalHeadMap:
             Forward(model)(pieces[0])
         captured = heads[site.name(index)]
         means = {name: captured.mean(name) for name in STATISTICS}
+        ids = {name: x[0].tolist() for name, x in pieces[0].items() if name.endswith("input_ids")}
+        decodes = site.cross or "decoder" in site.stack.split("_")
+        source = text if len(ids) == 1 else None
+        queries, keys = (
+            Words.of(ids["decoder_input_ids" if decoder and len(ids) > 1 else "input_ids"], tokenizer, source).shown
+            for decoder in (decodes, decodes and not site.cross)
+        )
         return TerminalHeadMap(
             captured.name,
-            Words.of(pieces[0]["input_ids"][0].tolist(), tokenizer, text).shown,
+            keys,
+            queries,
             captured.weights()[0].float().tolist(),
             {name: None if math.isnan(mean) else mean for name, mean in means.items()},
             len(pieces),
@@ -73,7 +83,7 @@ class TerminalHeadMap:
         return asdict(self)
 
     def _drawn(self, start: int, digits: bool) -> TerminalHeatmap:
-        chart = Heatmap.attention(np.array(self.weights), self.tokens, self.tokens)
+        chart = Heatmap.attention(np.array(self.weights), self.queries, self.tokens)
         return TerminalHeatmap(chart, start=start, digits=digits)
 
     def print(self, console: Console, model: str, *, start: int = 0, digits: bool = False) -> None:

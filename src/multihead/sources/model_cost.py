@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from multihead._base.user_function import is_function
 from multihead.measures.cost.cost import Cost
 from multihead.measures.cost.cost import cost as cost_of_sizes
 from multihead.measures.cost.spec import Spec
 from multihead.sources.pretrained import EMBEDDED, SAVED, model_folder
-from multihead.sources.user_function import call_function, is_function
 
 if TYPE_CHECKING:
     import torch
@@ -66,7 +66,9 @@ def cost(
         return cost_of_sizes(model, **options)
     name = str(model)
     if is_function(name) and not Path(name).is_dir():
-        return replace(cost_of_sizes(call_function(name)[0].eval(), **options), name=name)
+        from multihead.sources.user_model import user_model  # imports torch, which known names do not need
+
+        return replace(cost_of_sizes(user_model(name).model.eval(), **options), name=name)
     if name == EMBEDDED or (Path(name) / SAVED).is_file():
         from multihead.store.load import structure  # imports torch, which known names do not need
 

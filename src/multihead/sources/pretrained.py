@@ -23,12 +23,19 @@ from typing import TYPE_CHECKING, Any, cast
 from multihead._base.json_files import read_json_object
 from multihead._base.number_text import amount
 from multihead._base.plural import plural
+from multihead._base.user_function import is_function
 from multihead.errors import MultiheadError
 from multihead.sources.hub import download, is_hub_name
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
+
+    from multihead.corpus.accumulator import Inputs
+
+    Pair = tuple[nn.Module, Any]
+else:
+    Pair = tuple  # a base class is evaluated, and nn is not imported here
 
 
 EMBEDDED = "embedded"
@@ -51,29 +58,37 @@ _LOADERS = {
     "ForSequenceClassification": "AutoModelForSequenceClassification",
     "ForTokenClassification": "AutoModelForTokenClassification",
     "ForQuestionAnswering": "AutoModelForQuestionAnswering",
-    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
 }
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "vocab.json", "spiece.model", "*.model")
 SAVED = "multihead.json"
 """In every folder that mh.save wrote."""
 
 
-class Pretrained(tuple["nn.Module", Any]):
-    """(model, tokenizer), with the name of the model and the folder of its files.
+class Pretrained(Pair):
+    """(model, tokenizer), with the name of the model, the folder of its files, and batches to measure it on.
 
-    `tokenizer` is None if there is none, `folder` is None if a function built the model.
+    `tokenizer` is None if there is none, `folder` is None if a function built the model. `inputs` is None unless
+    that function returned batches.
     """
 
     name: str
     folder: Path | None
+    inputs: list[Inputs] | None
 
-    def __new__(cls, model: nn.Module, tokenizer: Any, name: str, folder: Path | None = None) -> Pretrained:
+    def __new__(
+        cls,
+        model: nn.Module,
+        tokenizer: Any,
+        name: str,
+        folder: Path | None = None,
+        inputs: list[Inputs] | None = None,
+    ) -> Pretrained:
         pair = super().__new__(cls, (model, tokenizer))
-        pair.name, pair.folder = name, folder
+        pair.name, pair.folder, pair.inputs = name, folder, inputs
         return pair
 
     def __getnewargs__(self) -> tuple[Any, ...]:  # type: ignore[override]  # for copy and pickle
-        return *self, self.name, self.folder
+        return *self, self.name, self.folder, self.inputs
 
     @property
     def model(self) -> nn.Module:
@@ -118,15 +133,15 @@ def load_pretrained(
 
     Args:
         source: a folder of transformers or of `mh.save`; "minilm" or "embedded", models in a Python package; the
-            name of a model on the hub, "org/name"; or "module:function", a function that returns a model or
-            (model, tokenizer). A folder of one of these names wins.
+            name of a model on the hub, "org/name"; or "module:function", a function that returns a model,
+            (model, tokenizer), or (model, batches). A folder of one of these names wins.
         device: where the weights are put.
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64".
         trust_remote_code: run the Python code that comes with the model, if its class needs it.
 
     Returns:
-        A `Pretrained`: the pair (model, tokenizer), with `.name` and `.folder`. The tokenizer is None if there is
-        none.
+        A `Pretrained`: the pair (model, tokenizer), with `.name`, `.folder` and `.inputs`. The tokenizer is None if
+        there is none.
 
     Raises:
         MultiheadError: if there is no such model, or it cannot be loaded.
@@ -139,7 +154,7 @@ def load_pretrained(
     import torch
 
     from multihead._base.arguments import check_device_and_dtype, check_flag
-    from multihead.sources.user_function import call_function, is_function
+    from multihead.sources.user_model import user_model
 
     name = str(source)
     check_flag("trust_remote_code", trust_remote_code)
@@ -148,8 +163,8 @@ def load_pretrained(
         raise MultiheadError(f"unknown dtype {dtype!r}", hint="float32, bfloat16, float16 or float64")
     check_device_and_dtype(device, kind)
     if is_function(name) and not Path(name).is_dir():
-        model, tokenizer = call_function(name)
-        return Pretrained(model.eval().to(device=device, dtype=kind), tokenizer, name)
+        model, tokenizer, inputs = user_model(name)
+        return Pretrained(model.eval().to(device=device, dtype=kind), tokenizer, name, inputs=inputs)
     folder = model_folder(name, trust_remote_code=trust_remote_code)
     with _quiet():
         model = _load_model(folder, device, kind, trust_remote_code)
@@ -179,8 +194,6 @@ def how_to_get_minilm() -> str:
 
 def check_source(source: str | Path) -> None:
     """Raise if there can be no model of this name. Nothing is loaded or downloaded."""
-    from multihead.sources.user_function import is_function
-
     name = str(source)
     elsewhere = is_hub_name(name) or is_function(name)
     if Path(name).is_dir() or name in PACKAGED or not elsewhere:
@@ -225,6 +238,8 @@ def _load_model(folder: Path, device: str | torch.device, dtype: torch.dtype, tr
     config = read_json_object(folder / "config.json", hint="save_pretrained of transformers writes it")
     architecture = str(next(iter(config.get("architectures") or ()), ""))
     loader = next((auto for end, auto in _LOADERS.items() if architecture.endswith(end)), "AutoModel")
+    if loader == "AutoModel" and not config.get("auto_map") and hasattr(transformers, architecture):
+        loader = architecture  # of images or sound, with its head
     if config.get("auto_map") and not trust and not hasattr(transformers, architecture):
         raise MultiheadError(
             f"{folder.name} needs its own Python code ({architecture})",

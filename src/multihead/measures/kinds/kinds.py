@@ -15,7 +15,7 @@ from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.checkpoint import Checkpoint
-from multihead.corpus.documents import Corpus
+from multihead.corpus.documents import Corpus, rereadable
 from multihead.corpus.language import check_language
 from multihead.corpus.ranks import Ranks
 from multihead.corpus.run import run, with_total
@@ -27,12 +27,13 @@ from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.kinds.repeats import TOKENS, repeats
-from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length, reads_two_sequences
+from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import class_ids, classes_of
 from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.sites import Site
 from multihead.model.statistics.arena import Memory
 from multihead.model.statistics.statistics_options import Statistics
@@ -87,6 +88,7 @@ def kinds(
     options = kinds_options(tokenizer, special=special, classes=classes, offsets=offsets)
     measured = KindsMeasure(model, options, seed=seed)
     check_data(data)
+    data = rereadable(data) if is_encoder_decoder(model) else data
     corpus = Corpus(model, data, tokenizer=tokenizer, batch_size=batch_size, max_tokens=max_tokens)
     pieces = None
     if iter(corpus.documents) is corpus.documents:
@@ -151,7 +153,8 @@ class KindsMeasure:
             run(self.model, repeated, [self.repeats], checkpoint=checkpoint, ranks=ranks)
         if pieces is None:
             pieces = self.pieces_for(corpus)
-            pieces.read(corpus.documents)
+            two = is_encoder_decoder(self.model)  # a piece of text has no answer yet
+            pieces.read(corpus.inputs() if two else corpus.documents)
         self.length = pieces.length
         if len(pieces):
             corpus = piece_corpus(self.model, pieces)
@@ -168,7 +171,7 @@ class KindsMeasure:
             special=special,
             length=length,
             column=batching.column,
-            two_sequences=reads_two_sequences(self.model),
+            two_sequences=is_encoder_decoder(self.model),
         )
 
     def _repeats(self) -> dict[str, Tensor] | None:

@@ -46,6 +46,7 @@ from multihead.measures.kinds.piece_shares import (
 from multihead.measures.kinds.pieces import LENGTH, Pieces
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.sites import Site
 from multihead.model.statistics.statistics_options import Statistics
 from multihead.model.token_limit import token_limit
@@ -86,11 +87,11 @@ def shares(
     length = piece_length(model, length)
     documents = [cast(Document, data)] if isinstance(data, Mapping) else data
     pieces = Pieces.of(
-        documents,
+        batches(model, documents, tokenizer=tokenizer) if is_encoder_decoder(model) else documents,
         tokenizer=tokenizer,
         special=options.special,
         length=length,
-        two_sequences=reads_two_sequences(model),
+        two_sequences=is_encoder_decoder(model),
     )
     run(model, piece_corpus(model, pieces), [measured])
     return replace(measured.columns(), about={"shares": measured.about(length)})
@@ -99,10 +100,6 @@ def shares(
 def piece_length(model: nn.Module, length: int) -> int:
     """The length of pieces that the model can read."""
     return min(length, token_limit(model) or length)
-
-
-def reads_two_sequences(model: nn.Module) -> bool:
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def piece_corpus(model: nn.Module, pieces: Pieces) -> Corpus:
