@@ -93,7 +93,8 @@ def test_json_and_files(multihead: Multihead, runs: Path) -> None:
 @pytest.mark.parametrize(
     "words, line",
     [
-        (["nowhere"], "no such file or folder: nowhere"),
+        (["nowhere"], "there is no run, no table and no model nowhere\n\nhint: RUN is a folder of multihead"),
+        (["nowhere.json"], "no such file or folder: nowhere.json"),
         (["{a}", "--sort", "x"], "unknown column 'x'"),
         (["{a}", "--columns", "x"], "unknown column 'x'"),
         (["{a}", "--heads", "9.9"], "unknown head '9.9'"),

@@ -22,7 +22,7 @@ from cli.conftest import Folders, Said
 from multihead._base.user_function import is_function
 from multihead.errors import MultiheadError
 from multihead.sources.hub import is_hub_name
-from multihead.sources.pretrained import load_pretrained, model_folder
+from multihead.sources.pretrained import load_pretrained, model_folder, own_device
 
 Multihead = Callable[..., Said]
 SOURCE = str(Path(__file__).parents[2] / "src")
@@ -41,6 +41,10 @@ def alone():
 
 def asks(folder): return folder
 def text(): return "a model"
+class Stops:
+    unk_token_id = 0
+    def __call__(self, *_, **__): raise KeyboardInterrupt
+def stops(): return alone(), Stops()
 def three(): return alone(), None, None
 def odd(): return alone(), 7
 def breaks(): raise ValueError("no weights\\nat all")
@@ -119,6 +123,13 @@ class TestFunction:
         assert said.code == 2
         assert "the model has no tokenizer, so text cannot be read" in said.err
 
+    def test_ctrl_c_before_the_first_save_leaves_no_empty_folder(self, here: Path, multihead: Multihead) -> None:
+        assert multihead("measure", "some_models:stops", "-o", "new").code == 130
+        assert not (here / "new").exists()
+        (here / "old").mkdir()
+        assert multihead("measure", "some_models:stops", "-o", "old").code == 130
+        assert list((here / "old").iterdir()) == []
+
     def test_inside_a_class(self, here: Path) -> None:
         assert load_pretrained("some_models:Shop.inside").tokenizer is None
 
@@ -129,7 +140,7 @@ class TestFunction:
             ("some_models.inner:tiny", "there is no module some_models.inner", "install a package"),
             ("broken_models:tiny", "broken_models does not import: No module named 'module_that_nobody_has'", ""),
             ("failing_models:tiny", "failing_models does not import: RuntimeError: not today", "TRACEBACK"),
-            ("some_models:tiny", "some_models has no tiny", "it has both, alone, asks, text, three"),
+            ("some_models:tiny", "some_models has no tiny", "it has both, alone, asks, text, Stops"),
             ("some_models:Shop.tiny", "some_models has no Shop.tiny", ""),
             ("some_models:number", "some_models:number must be a function, got an int", "def number"),
             (
@@ -353,6 +364,13 @@ def test_two_models_with_different_vocabularies(multihead: Multihead, given: Fol
     said = multihead("check", given.gpt2, tmp_path / "other", "--held-out", given.corpus, "--rounds", 0)
     assert (said.code, said.out) == (2, "")
     assert "must have the same vocabulary, got 31 and 29" in said.err
+
+
+def test_cuda_is_the_device_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert own_device("cuda") == "cuda"
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    assert own_device("cuda") == own_device(torch.device("cuda")) == "cuda:3"
+    assert (own_device("cpu"), own_device("cuda:1")) == ("cpu", "cuda:1")
 
 
 # ---- mh.load_pretrained -----------------------------------------------------------------------

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from dataclasses import MISSING, dataclass, replace
 from functools import partial
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from multihead.cli.options import BatchOptions, ModelOptions, Options, OutputOptions, TextOptions, option
 from multihead.cli.output import note, write
-from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
     from multihead.corpus.ranks import Ranks
@@ -81,7 +79,7 @@ OPTIONS = MeasureOptions
 
 def run(options: MeasureOptions) -> int:
     """Run `multihead measure`; under torchrun, this rank's part of it."""
-    from multihead.corpus.ranks import FollowerError, Ranks
+    from multihead.corpus.ranks import Ranks
     from multihead.corpus.read_on_ranks import read_once
     from multihead.corpus.run_folder import RunFolder
     from multihead.corpus.stopping import Interrupted
@@ -90,10 +88,10 @@ def run(options: MeasureOptions) -> int:
     with Ranks.started(options.rank_timeout) as ranks:
         if not ranks.leads:
             options = replace(options, quiet=True, json=False)
+        RunFolder(options.out, ranks, options.resume, options.force, options.save_every).check()
+        loaded = options.load(options.model)
+        read = partial(options.documents, loaded)
         try:
-            RunFolder(options.out, ranks, options.resume, options.force, options.save_every).check()
-            loaded = _on_own_device(options).load(options.model)
-            read = partial(options.documents, loaded)
             table = measure(
                 loaded.model,
                 read_once(ranks, read, options.out, text=options.text, corpus=options.corpus),
@@ -106,26 +104,14 @@ def run(options: MeasureOptions) -> int:
                 **options.arguments(BatchOptions),
                 **options.arguments(RunOptions),
             )
-        except FollowerError:
-            return 2
         except Interrupted as stop:
             if ranks.leads:
                 note(f"multihead: stopped. To continue: {_again(options, ranks)}")
             return 128 + stop.signal
-        except MultiheadError as error:
-            if ranks.leads:
-                raise
-            raise MultiheadError(f"rank {ranks.rank}: {error.message}", hint=error.hint) from error
     options.say(f"next: multihead show {shlex.quote(str(options.out))} --sort {_interesting(table)}")
     if options.json:
         write(table.to_json())
     return 0
-
-
-def _on_own_device(options: MeasureOptions) -> MeasureOptions:
-    """--device cuda is, under torchrun, the device of this process."""
-    local = os.environ.get("LOCAL_RANK")
-    return replace(options, device=f"cuda:{local}") if options.device == "cuda" and local else options
 
 
 def _again(options: MeasureOptions, ranks: Ranks) -> str:

@@ -41,7 +41,7 @@ _EPILOG = """examples:
   multihead check minilm smaller/ --held-out held_out.txt
 
 MODEL is a folder saved by transformers or multihead, minilm, embedded (a model inside this package), a name on the
-hub (org/name), or module:function, a function that returns a model and a tokenizer.
+hub (org/name), or module:function, a function that returns a model and a tokenizer, or a model and batches.
 Data goes to stdout, everything else to stderr.
 Exit codes: 0 success, 1 a finding, 2 a failure. MULTIHEAD_TRACEBACK=1 prints tracebacks."""
 

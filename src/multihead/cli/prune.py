@@ -49,11 +49,6 @@ class PruneOptions(CutOptions, title="which heads (one of the first three)"):
     def request(self) -> dict[str, Any]:
         return self.arguments(PruneOptions) | {"remove": names(self.remove) or None}
 
-    def planning_runs(self) -> float:
-        from multihead.edit.plan_and_cut import RUNS
-
-        return 0.0 if self.remove else RUNS[self.method]
-
     def check(self) -> None:
         """Raise unless the options of `multihead prune` fit together."""
         super().check()

@@ -78,10 +78,6 @@ class CutOptions(FitOptions, title="the cut"):
         """What is requested, as arguments of `multihead.plan`."""
         raise NotImplementedError
 
-    def planning_runs(self) -> float:
-        """About how many forward passes over the text planning takes."""
-        return 10.0
-
     def check(self) -> None:
         """Raise unless something is requested and the cut model can be written."""
         super().check()
@@ -105,6 +101,15 @@ class CutOptions(FitOptions, title="the cut"):
             missing = "nothing is requested" if self.plan is None else f"there is no plan file {self.plan}"
             raise MultiheadError(missing, hint=self.request_hint)
 
+    def show_plan(self, plan: Plan, *, is_new: bool) -> None:
+        """Print the plan; a new one is written to --plan."""
+        if is_new and self.plan is not None:
+            self.plan.parent.mkdir(parents=True, exist_ok=True)
+            plan.save(self.plan)
+            self.say(f"plan → {self.plan}")
+        if not self.json:
+            out().print(str(plan), markup=False, soft_wrap=True)
+
     def distillation(self) -> Distill | None:
         """The settings that --distill requests."""
         from multihead.edit.distill import Distill
@@ -117,58 +122,32 @@ def run_cut(options: CutOptions) -> int:
     """Run `prune` or `group`: plan, cut and save. Under torchrun the first process prints and writes."""
     from multihead.corpus.data_parallel import data_parallel
     from multihead.corpus.ranks import Ranks
-    from multihead.edit.plan_and_cut import cut_timed, plan_of_file
+    from multihead.edit.plan_and_cut import cut_timed, plan_of_file, plan_to_cut
 
     stored = plan_of_file(options.plan, options.requested(), options.force)
     with Ranks.started(RANK_TIMEOUT) as ranks, data_parallel():
-        if not ranks.leads:
-            options = replace(options, quiet=True)
+        options = options if ranks.leads else replace(options, quiet=True)
         loaded = options.load(options.model)
-        plan = _plan(options, loaded, stored)
-        if ranks.leads and stored is None and options.plan is not None:
-            options.plan.parent.mkdir(parents=True, exist_ok=True)
-            plan.save(options.plan)
-            options.say(f"plan → {options.plan}")
-        if ranks.leads and not options.json:
-            out().print(str(plan), markup=False, soft_wrap=True)
+        if stored is not None:
+            options.say(f"the plan of {options.plan}")
+        text = None
+        if stored is None or not options.dry_run:
+            documents = options.documents(loaded, corpus=options.calibration)
+            text = options.calibration_text(loaded, documents, documents.name)
+        say = None if options.quiet else options.say
+        fit: dict[str, Any] = {"refit": not options.no_refit, "distill": options.distillation()}
+        request = options.request() | {"seed": options.seed}
+        with shown_progress(not options.quiet) as shown:
+            plan = plan_to_cut(
+                loaded.model, text, stored, only_plan=options.dry_run, progress=shown, say=say, **fit, **request
+            )
+        if ranks.leads:
+            options.show_plan(plan, is_new=stored is None)
         result = None
         if plan.changes and not options.dry_run:
-            with shown_progress(not options.quiet) as progress:
-                result = cut_timed(
-                    loaded.model,
-                    plan,
-                    refit=not options.no_refit,
-                    distill=options.distillation(),
-                    progress=progress,
-                )
+            with shown_progress(not options.quiet) as shown:
+                result = cut_timed(loaded.model, plan, progress=shown, **fit)
         return _finish(options, loaded, plan, result) if ranks.leads else int(not plan.changes)
-
-
-def _plan(options: CutOptions, loaded: Pretrained, stored: Plan | None) -> Plan:
-    """The stored plan, or a new one, with the calibration text that the cut is fitted to."""
-    from multihead.edit.calibration import anatomy_on
-    from multihead.edit.make_plan import plan as make_plan
-    from multihead.edit.plan_and_cut import CalibrationCost
-
-    if stored is not None:
-        stored.check(loaded.model)
-        options.say(f"the plan of {options.plan}")
-        if options.dry_run:
-            stored.check_layers(anatomy_on(loaded.model, None))
-            return stored
-    documents = options.documents(loaded, corpus=options.calibration)
-    text = options.calibration_text(loaded, documents, documents.name)
-    if not options.quiet:
-        cost = CalibrationCost.of(loaded.model, text)
-        runs = 0.0 if stored is not None else options.planning_runs()
-        if not options.dry_run:
-            runs += cost.of_cut(refit=not options.no_refit, distill=options.distill or 0, steps=len(text))
-        options.say(str(cost.estimate(runs)))
-    if stored is not None:
-        return replace(stored, calibration=text)
-    with shown_progress(not options.quiet) as progress:
-        planned = make_plan(text.model, text, seed=options.seed, progress=progress, **options.request())
-    return replace(planned, calibration=text)
 
 
 def _finish(options: CutOptions, loaded: Pretrained, plan: Plan, result: CutResult | None) -> int:
@@ -183,30 +162,24 @@ def _finish(options: CutOptions, loaded: Pretrained, plan: Plan, result: CutResu
         return 1
     if result is None:
         options.say("a dry run: no model is written")
-    else:
-        inputs = options.inputs or loaded.inputs
-        text = "--held-out held_out.txt" if loaded.tokenizer is not None else "--ids held_out.json"
-        held_out = "--inputs held_out.safetensors" if inputs else text
-        options.say(
-            f"next: multihead check {shlex.quote(options.model)} {shlex.quote(str(options.out))} {held_out}"
-        )
+        return 0
+    text = "--held-out held_out.txt" if loaded.tokenizer is not None else "--ids held_out.json"
+    held_out = "--inputs held_out.safetensors" if options.inputs or loaded.inputs else text
+    options.say(f"next: multihead check {shlex.quote(options.model)} {shlex.quote(str(options.out))} {held_out}")
     return 0
 
 
 def _save(options: CutOptions, loaded: Pretrained, result: CutResult) -> dict[str, Any]:
     """Save the cut model; returns what --json prints about it."""
     from multihead._base.estimate import duration
-    from multihead.store.save import save
 
     assert options.out is not None
     for line in result.lines():
         options.say(line)
-    small = result.model
-    if "dtype" not in options.typed and (dtype := loaded.stored_dtype) is not None:
-        small = small.to(dtype)
+    typed, (before, after) = "dtype" in options.typed, result.parameters
+    saved = loaded.save(result.model, options.out, keep_dtype=typed, force=options.force)
+    if not typed and (dtype := loaded.stored_dtype) is not None:
         options.say(f"saved in {str(dtype).removeprefix('torch.')}, like the original; --dtype chooses another")
-    saved = save(small, options.out, tokenizer=loaded.tokenizer, source=loaded.folder, force=options.force)
-    before, after = result.parameters
     options.say(f"{amount(before)} → {amount(after)} parameters in {duration(result.seconds)}")
     options.say(f"saved: {saved}")
     return {

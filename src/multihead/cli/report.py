@@ -26,6 +26,7 @@ EXAMPLES = """examples:
   multihead report minilm --text "The keys that he lost were on the table." -o keys.html --open
   multihead report path/to/model --text letter.txt --corpus texts/
   multihead report path/to/model --only measure,kinds  # quick: no importance, similarity or theory
+  multihead report path/to/vit --inputs images.safetensors
 
 Without --only it measures all parts. Maps are of --text, numbers are over --corpus. The page is one file that needs
 no network. Ctrl-C writes a page with the parts that are finished."""

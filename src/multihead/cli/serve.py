@@ -19,6 +19,7 @@ EXAMPLES = f"""examples:
   multihead serve path/to/model --text book.txt --open
   multihead serve path/to/model --context 8192 --only measure,kinds,importance
   multihead serve path/to/translator --text "The house is small." --decoder "Das Haus"
+  multihead serve path/to/vit --inputs images.safetensors
 
 Without --only it measures {",".join(SERVED_PARTS)}.
 The page asks this server for the maps that you look at, and the model computes them: long texts need no large file.

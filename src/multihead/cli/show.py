@@ -11,6 +11,7 @@ from multihead._base.plural import plural
 from multihead.cli.options import LoadOptions, Options, names, option, positional
 from multihead.cli.output import note, out, write, write_json
 from multihead.errors import MultiheadError
+from multihead.sources.pretrained import PACKAGED, SOURCES, check_source
 
 if TYPE_CHECKING:
     from multihead.table.table import HeadTable
@@ -121,9 +122,15 @@ def _is_table(name: str, head: str | None) -> bool:
         return table or not any((path / file).is_file() for file in ("config.json", "multihead.json"))
     if path.exists() or path.suffix in (".json", ".parquet"):
         return True
-    from multihead.sources.pretrained import PACKAGED
-
-    return head is None and name not in PACKAGED and "/" not in name and ":" not in name
+    if head is None and name not in PACKAGED:
+        try:
+            check_source(name)
+        except MultiheadError as error:
+            raise MultiheadError(
+                f"there is no run, no table and no model {name}",
+                hint=f"RUN is a folder of multihead measure, or a table file; MODEL is {SOURCES}",
+            ) from error
+    return False
 
 
 def _show_map(options: ShowOptions) -> int:

@@ -36,7 +36,7 @@ TIMEOUT = 120.0
 _RESUME = "run it again with resume=True, also with fewer processes"
 
 
-class FollowerError(Exception):
+class FollowerExit(SystemExit):
     """Rank 0 has failed and has printed why; the other ranks exit silently."""
 
 
@@ -60,7 +60,10 @@ class Ranks:
     @staticmethod
     @contextmanager
     def started(timeout: float = TIMEOUT) -> Generator[Ranks]:
-        """The processes that torchrun started with this one, joined over gloo; alone if it did not."""
+        """The processes that torchrun started with this one, joined over gloo; alone if it did not.
+
+        Errors inside the block name the rank, unless it is rank 0.
+        """
         if int(os.environ.get("WORLD_SIZE", "1")) < 2 or "RANK" not in os.environ:
             yield Ranks.alone()
             return
@@ -74,6 +77,10 @@ class Ranks:
         beating.start()
         try:
             yield ranks
+        except MultiheadError as error:
+            if ranks.leads:
+                raise
+            raise MultiheadError(f"rank {rank}: {error.message}", hint=error.hint) from error
         finally:
             stop.set()
             beating.join()
@@ -131,7 +138,7 @@ class Ranks:
                 raise
         message = json.loads(self.wait_for(key, 0))
         if "failed" in message:
-            raise FollowerError
+            raise FollowerExit(2)
         return message["result"]
 
     def check_equal(self, value: Mapping[str, Any]) -> None:
@@ -148,7 +155,7 @@ class Ranks:
                 hint="every node needs the same model, text and versions",
             )
         if any(self.wait_for(key, rank) for rank in range(self.size)):
-            raise FollowerError
+            raise FollowerExit(2)
 
     # ---- heartbeats ---------------------------------------------------------------------------
 

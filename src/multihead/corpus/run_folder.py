@@ -97,7 +97,7 @@ class RunFolder:
 
     @contextmanager
     def opened(self) -> Generator[RunFolder]:
-        """Create and lock the folder while the block runs."""
+        """Create and lock the folder while the block runs. A new one that is still empty at its end is removed."""
 
         def prepare() -> None:
             """Create, lock and check the run folder."""
@@ -109,9 +109,14 @@ class RunFolder:
                 shutil.rmtree(self.path / STATE, ignore_errors=True)
 
         self.check()
-        with ExitStack() as stack:
-            self.ranks.on_rank_zero(prepare)
-            yield self
+        is_new = self.ranks.leads and not self.path.exists()
+        try:
+            with ExitStack() as stack:
+                self.ranks.on_rank_zero(prepare)
+                yield self
+        finally:
+            if is_new and self.path.is_dir() and not any(self.path.iterdir()):
+                self.path.rmdir()
 
     def checkpoint(self, identity: Mapping[str, Any]) -> tuple[Checkpoint, HeadTable | None]:
         """Where the run folder is to save, resumed if there is a state; and the table of an equal finished run."""

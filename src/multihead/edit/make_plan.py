@@ -216,7 +216,7 @@ def _check_kv_heads(start: Plan, kv_heads: int) -> None:
             raise SizeError(
                 f"kv_heads={kv_heads} does not divide the {layer.kv_heads} kv heads of {layer.name} "
                 f"({layer.path or 'the model itself'})",
-                hint=f"choose one of {', '.join(map(str, allowed))}; plan.edit(groups=...) makes uneven groups",
+                hint=f"choose one of {', '.join(map(str, allowed))}; the groups of an edited plan may be uneven",
             )
 
 

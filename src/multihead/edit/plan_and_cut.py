@@ -14,8 +14,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +24,11 @@ from torch import nn
 from multihead._base.estimate import Estimate, ForwardCost, duration
 from multihead._base.number_text import number
 from multihead._base.progress import Progress
-from multihead.edit.calibration import Calibration
+from multihead.edit.calibration import Calibration, anatomy_on
 from multihead.edit.calibration_text import tokens_in
 from multihead.edit.cut import cut
 from multihead.edit.distill import Distill
+from multihead.edit.make_plan import plan as make_plan
 from multihead.edit.plan import Plan
 from multihead.edit.surgery.record import record_of
 from multihead.errors import MultiheadError
@@ -35,6 +36,9 @@ from multihead.model.forward import Forward
 
 RUNS = {"obs": 4.0, "fisher": 4.0, "random": 0.0}
 """About how many forward passes over the calibration text a method takes to score the heads."""
+
+GROUPING = 10.0
+"""The same, to choose the kv heads that heads share."""
 
 
 # ---- estimates --------------------------------------------------------------------------------
@@ -80,6 +84,42 @@ def plan_of_file(file: Path | None, requested: Sequence[str], force: bool) -> Pl
             hint="omit the option to use the file, or force=True to replace it",
         )
     return Plan.load(file)
+
+
+def plan_to_cut(
+    model: nn.Module,
+    text: Calibration | None,
+    stored: Plan | None = None,
+    *,
+    refit: bool = True,
+    distill: Distill | None = None,
+    only_plan: bool = False,
+    progress: Progress | None = None,
+    say: Callable[[str], None] | None = None,
+    **request: Any,
+) -> Plan:
+    """The stored plan, or a new one from a request to `mh.plan`, to be cut with the calibration text.
+
+    Args:
+        text: what the plan and the cut are fitted to; None only to check a stored plan.
+        only_plan: the estimate is that of the plan alone.
+        say: called with an estimate of the work, `refit` and `distill` included.
+    """
+    if stored is not None:
+        stored.check(model)
+    if text is None:
+        assert stored is not None, "a new plan needs text"
+        stored.check_layers(anatomy_on(model, None))
+        return stored
+    if say is not None:
+        cost, runs = CalibrationCost.of(model, text), 0.0
+        if stored is None and not request.get("remove"):
+            runs = RUNS[request["method"]] if "method" in request else GROUPING
+        if not only_plan:
+            runs += cost.of_cut(refit=refit, distill=0 if distill is None else distill.steps, steps=len(text))
+        say(str(cost.estimate(runs)))
+    planned = stored or make_plan(text.model, text, progress=progress, **request)
+    return replace(planned, calibration=text)
 
 
 # ---- the cut ----------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ Pretrained(name='embedded', model=EmbeddedModel, tokenizer=WordTokenizer)
 from __future__ import annotations
 
 import logging
+import os
 import warnings
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from multihead.corpus.accumulator import Inputs
+    from multihead.store.save import Saved
 
     Pair = tuple[nn.Module, Any]
 else:
@@ -105,6 +107,17 @@ class Pretrained(Pair):
         heads = plural(len(find_sites(self.model).heads), "head")
         return f"{self.name}: {heads}, {amount(sum(p.numel() for p in self.model.parameters()))} parameters"
 
+    def save(self, cut: nn.Module, folder: str | Path, *, keep_dtype: bool = False, force: bool = False) -> Saved:
+        """`mh.save` of a cut copy, with the tokenizer and the other files of the original, in its half precision.
+
+        `keep_dtype`: in the precision of `cut` instead.
+        """
+        from multihead.store.save import save
+
+        dtype = None if keep_dtype else self.stored_dtype
+        cut = cut if dtype is None else cut.to(dtype)
+        return save(cut, folder, tokenizer=self.tokenizer, source=self.folder, force=force)
+
     @property
     def stored_dtype(self) -> torch.dtype | None:
         """The half precision of the pretrained files; None if they hold another one, or there are none."""
@@ -135,7 +148,7 @@ def load_pretrained(
         source: a folder of transformers or of `mh.save`; "minilm" or "embedded", models in a Python package; the
             name of a model on the hub, "org/name"; or "module:function", a function that returns a model,
             (model, tokenizer), or (model, batches). A folder of one of these names wins.
-        device: where the weights are put.
+        device: where the weights are put. Under torchrun, "cuda" is the device of this process.
         dtype: of the weights: "float32", "bfloat16", "float16" or "float64".
         trust_remote_code: run the Python code that comes with the model, if its class needs it.
 
@@ -161,6 +174,7 @@ def load_pretrained(
     kind: Any = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
     if not isinstance(kind, torch.dtype) or not kind.is_floating_point:
         raise MultiheadError(f"unknown dtype {dtype!r}", hint="float32, bfloat16, float16 or float64")
+    device = own_device(device)
     check_device_and_dtype(device, kind)
     if is_function(name) and not Path(name).is_dir():
         model, tokenizer, inputs = user_model(name)
@@ -171,6 +185,12 @@ def load_pretrained(
         tokenizer = _load_tokenizer(folder, trust_remote_code)
     named = not Path(name).is_dir()  # by a packaged model or the hub
     return Pretrained(model, tokenizer, name if named else folder.name, folder)
+
+
+def own_device(device: str | torch.device) -> str | torch.device:
+    """The device of this process: under torchrun, "cuda" has its local rank."""
+    local = os.environ.get("LOCAL_RANK")
+    return f"cuda:{local}" if str(device) == "cuda" and local else device
 
 
 def default_model() -> str:
