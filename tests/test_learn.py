@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from multihead.cli.parser import parser
+from multihead.cli.parser import parse
 from test_readme import PAGES as DOCS
 
 ROOT = Path(__file__).parents[1]
@@ -71,7 +71,7 @@ def test_commands_exist(page: Path) -> None:
     for name, rest in re.findall(
         r"(?:^|`)multihead ([a-z]+) ([^`\n]*)", page.read_text(encoding="utf-8"), re.MULTILINE
     ):
-        parser(name).parse_args([name, *shlex.split(rest, comments=True)])
+        parse([name, *shlex.split(rest, comments=True)])
 
 
 # ---- reference --------------------------------------------------------------------------------

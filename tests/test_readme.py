@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from bench_results import assert_quoted, assert_rounded, results, section, tables, value
-from multihead.cli.parser import parser
+from multihead.cli.parser import parse
 
 ROOT = Path(__file__).parents[1]
 PAGES = [
@@ -70,7 +70,7 @@ def test_commands_of_the_readme_exist() -> None:
         if program == "make":
             assert name in targets
         else:
-            parser(name).parse_args([name, *shlex.split(rest, comments=True)])
+            parse([name, *shlex.split(rest, comments=True)])
 
 
 SPEED = {

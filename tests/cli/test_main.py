@@ -18,7 +18,7 @@ import torch
 from cli.conftest import Said
 from multihead._base.estimate import duration, size
 from multihead.cli import main
-from multihead.cli.parser import COMMANDS, parser
+from multihead.cli.parser import COMMANDS, parse
 from multihead.errors import MultiheadError
 from multihead.table.column_info import ColumnInfo
 from multihead.table.table import HeadTable
@@ -66,7 +66,7 @@ def test_every_command_is_there(command: str, multihead: Multihead) -> None:
         line = line.removeprefix("  source <(").replace("bash)", "bash").partition(" > ")[0]
         words = shlex.split(line.split(" | ")[-1 if line.strip().startswith("cat ") else 0], comments=True)
         given = words[words.index("multihead") + 1 :]
-        assert parser(command).parse_args(given).command == command, line
+        assert parse(given).command == command, line
 
 
 def test_words_that_mean_nothing(multihead: Multihead) -> None:

@@ -18,7 +18,7 @@ import pytest
 
 import warm
 from cli.conftest import Folders, Said
-from multihead.cli.report_and_serve import Reading
+from multihead.cli import serve as serve_command
 
 Multihead = Callable[..., Said]
 
@@ -108,7 +108,7 @@ def test_refused(words: list[str], wrong: str, multihead: Multihead, given: Fold
 def test_a_taken_port_is_an_error_before_the_model_is_loaded(
     multihead: Multihead, given: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Reading, "of", None)
+    monkeypatch.setattr(serve_command, "arguments_of", None)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

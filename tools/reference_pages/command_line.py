@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from docstring import item
 
-from multihead.cli.parser import COMMANDS, parser
+from multihead.cli.parser import COMMANDS, EPILOG, command_parser
 
 HEAD = """\
 <!-- From the parsers in src/multihead/cli. Edit them there, then run `make reference`. -->
@@ -20,14 +19,13 @@ HEAD = """\
 
 def page() -> str:
     """The text of the page."""
-    top = parser()
     index = [item(f"[`{name}`](#multihead-{name})", line) for name, line in COMMANDS.items()]
     sections = [_section(name) for name in COMMANDS]
-    return "\n".join([HEAD, *index, "", _code(top.epilog), "", "\n\n".join(sections)]) + "\n"
+    return "\n".join([HEAD, *index, "", _code(EPILOG), "", "\n\n".join(sections)]) + "\n"
 
 
 def _section(name: str) -> str:
-    command = _parser(name)
+    command = command_parser(name)
     positional = [action for action in command._actions if not action.option_strings]
     usage = " ".join([f"multihead {name}", *map(_usage, positional), "[options]"])
     parts = [f"## `multihead {name}`", command.description or COMMANDS[name], _code(usage)]
@@ -38,11 +36,6 @@ def _section(name: str) -> str:
         if actions:
             parts.append(f"**{_title(group.title or '')}**\n\n" + "\n".join(map(_item, actions)))
     return "\n\n".join([*parts, *([_code(command.epilog)] if command.epilog else [])])
-
-
-def _parser(name: str) -> argparse.ArgumentParser:
-    subparsers: Any = next(a for a in parser(name)._actions if isinstance(a, argparse._SubParsersAction))
-    return subparsers.choices[name]
 
 
 def _title(title: str) -> str:

@@ -17,8 +17,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from multihead.cli.output import print_error
-from multihead.cli.parser import COMMANDS, FAILURE, command_parser, parse
+from multihead.cli.output import print_error, write
+from multihead.cli.parser import FAILURE, command_lines, command_parser, parse
 from multihead.errors import MultiheadError
 
 BROKEN_PIPE = 141
@@ -62,10 +62,7 @@ def _run(args: argparse.Namespace) -> int:
 
 def _list_commands() -> int:
     """Print the commands of `multihead`, one line each."""
-    lines = [f"  {name:<12}{line}" for name, line in COMMANDS.items()]
-    sys.stdout.write(
-        "\n".join(["multihead COMMAND ...", "", *lines, "", "multihead COMMAND --help shows its options.", ""])
-    )
+    write(f"multihead COMMAND ...\n\n{command_lines()}\n\nmultihead COMMAND --help shows its options.")
     return 0
 
 

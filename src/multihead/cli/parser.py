@@ -32,7 +32,9 @@ COMMANDS = {
 FAILURE = 2
 """The exit code of a command that failed."""
 
-_EPILOG = """examples:
+_DESCRIPTION = "See, measure, compare and prune the attention heads of a model."
+
+EPILOG = """examples:
   multihead report                       # one page about every head of a small model
   multihead measure minilm -o run
   multihead show run --sort previous --top 10
@@ -63,50 +65,51 @@ class Parser(argparse.ArgumentParser):
         print_error(f"{message}\n\nhint: see {self.prog} --help")
         sys.exit(FAILURE)
 
-    def refuse_unknown(self, words: Sequence[str]) -> NoReturn:
-        """End with the options that were not recognised."""
-        first = next((word for word in words if word.startswith("-")), words[0]).partition("=")[0]
-        self.error(f"unrecognized arguments: {' '.join(words)}{_did_you_mean(first, self.flags)}")
+    def parse_args(self, args: Sequence[str], namespace: argparse.Namespace) -> argparse.Namespace:  # type: ignore[override]
+        """The parsed words; those that are not recognised end the process with a suggestion."""
+        parsed, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            first = next((word for word in unknown if word.startswith("-")), unknown[0]).partition("=")[0]
+            self.error(f"unrecognized arguments: {' '.join(unknown)}{_did_you_mean(first, self.flags)}")
+        return parsed
 
 
-def parser(command: str | None = None) -> Parser:
-    """The arguments of `command`, with the others by name only."""
+def top_parser() -> Parser:
+    """The arguments of `multihead` without a command."""
     top = Parser(
         prog="multihead",
-        description="See, measure, compare and prune the attention heads of a model.",
-        epilog=_EPILOG,
+        usage="multihead [-h] [--version] COMMAND ...",
+        description=f"{_DESCRIPTION}\n\ncommands:\n{command_lines()}",
+        epilog=EPILOG,
     )
     top.add_argument("--version", action="version", version=f"multihead {__version__}")
-    commands = top.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for name, line in COMMANDS.items():
-        if name == command:
-            module: Any = import_module(f"multihead.cli.{name}")
-            described = {"description": module.OPTIONS.__doc__, "epilog": module.EXAMPLES}
-            module.OPTIONS.add(commands.add_parser(name, help=line, **described))
-        else:
-            commands.add_parser(name, help=line)
     return top
 
 
-def command_parser(command: str, top: Parser | None = None) -> Parser:
-    """The parser of one command, within `top`."""
-    actions = (top or parser(command))._actions
-    subparsers: Any = next(a for a in actions if isinstance(a, argparse._SubParsersAction))  # pyright: ignore[reportPrivateUsage]
-    return subparsers.choices[command]
+def command_lines() -> str:
+    """The commands, one line each."""
+    return "\n".join(f"  {name:<12}{line}" for name, line in COMMANDS.items())
+
+
+def command_parser(command: str) -> Parser:
+    """The arguments of one command, whose module is imported."""
+    module: Any = import_module(f"multihead.cli.{command}")
+    options = module.OPTIONS
+    parser = Parser(prog=f"multihead {command}", description=options.__doc__, epilog=module.EXAMPLES)
+    options.add(parser)
+    return parser
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The parsed command line; misspelt commands and options end the process with a suggestion."""
-    command = next((word for word in argv if not word.startswith("-")), None)
-    top = parser(command)
-    if command is None and (unknown := [word for word in argv if word not in top.flags]):
-        top.refuse_unknown(unknown)
-    if command is not None and command not in COMMANDS:
+    at = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
+    top = top_parser()
+    top.parse_args(argv[:at], argparse.Namespace())  # without a command, this ends the process
+    command = argv[at]
+    if command not in COMMANDS:
         top.error(f"unknown command {command!r}{_did_you_mean(command, COMMANDS)}")
-    args, unknown = top.parse_known_args(argv, argparse.Namespace(words=list(argv)))
-    if unknown:
-        command_parser(args.command, top).refuse_unknown(unknown)
-    return args
+    names = argparse.Namespace(command=command, words=list(argv))
+    return command_parser(command).parse_args(argv[at + 1 :], names)
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -15,7 +15,8 @@ from multihead._base.estimate import size
 from multihead.cli.options import OutputOptions, names, option
 from multihead.cli.output import note
 from multihead.cli.prune_and_group import METHODS
-from multihead.cli.report_and_serve import PageOptions, Reading
+from multihead.cli.report_and_serve import PageOptions, arguments_of
+from multihead.sources.pretrained import default_source
 
 if TYPE_CHECKING:
     from multihead.show.report import Report
@@ -60,15 +61,19 @@ OPTIONS = ReportOptions
 def run(options: ReportOptions) -> int:
     """Run `multihead report`: write the page, print a summary."""
     from multihead.corpus.stopping import sigterm_as_interrupt
+    from multihead.show.make_report import report as mh_report
 
-    reading = Reading.of(options)
+    source = options.model or default_source(options.say)
+    loaded, arguments = arguments_of(options, source)
     with sigterm_as_interrupt() as received:
-        report = reading.report(
+        report = mh_report(
+            loaded.model,
             path=options.out,
             force=options.force,
             heads=names(options.heads) or None,
             windows=options.windows,
             cut=METHODS if options.curve else (),
+            **arguments,
         )
     written = options.out.stat().st_size
     data = {**report.to_json(), "page": str(options.out), "bytes": written}
@@ -79,9 +84,7 @@ def run(options: ReportOptions) -> int:
     if report.stopped:
         note(f"multihead: stopped. {options.out} has the finished parts")
         return 128 + (received[0] if received else signal.SIGINT)
-    options.say(
-        f"next: {_next(reading.source, options.text, report, reads_text=reading.loaded.tokenizer is not None)}"
-    )
+    options.say(f"next: {_next(source, options.text, report, reads_text=loaded.tokenizer is not None)}")
     if options.open:
         webbrowser.open(options.out.resolve().as_uri())
     return 0

@@ -18,12 +18,9 @@ from multihead.cli.options import (
 )
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import IMPORTANCE, PARTS
-from multihead.sources.pretrained import SOURCES, check_source, default_source
+from multihead.sources.pretrained import SOURCES, check_source
 
 if TYPE_CHECKING:
-    from multihead.corpus.documents import Documents
-    from multihead.show.report import Report
-    from multihead.show.server import Server
     from multihead.sources.pretrained import Pretrained
 
 SHOWN = (0, 7, 8)
@@ -72,62 +69,37 @@ class PageOptions(LoadOptions, TextOptions, QuietOptions, title="what it measure
         return tuple(part for part in PARTS if part in parts)
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A model, its documents, and those that are shown."""
+def arguments_of(options: PageOptions, source: str) -> tuple[Pretrained, dict[str, Any]]:
+    """The model, and the arguments that `mh.report` and `multihead.show.serve.serve` share.
 
-    options: PageOptions
-    source: str
-    loaded: Pretrained
-    documents: Documents
-    shown: Sequence[Any] | None
+    Texts are read before the model is loaded: the cheap checks come first.
+    """
+    from multihead.corpus.language import LOOKED_AT, check_language
+    from multihead.corpus.read_texts import read_text
+    from multihead.corpus.two_texts import two_texts
 
-    @staticmethod
-    def of(options: PageOptions) -> Reading:
-        """Read texts, load the model, and open its documents, in this order: the cheap checks first."""
-        from multihead.corpus.language import LOOKED_AT, check_language
-        from multihead.corpus.read_texts import read_text
-
-        source = options.model or default_source(options.say)
-        shown = [read_text(name) for name in options.text]
-        loaded = options.load(source)
-        if shown and loaded.tokenizer is None:
-            raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
-        documents = options.documents(loaded, corpus=options.corpus)
-        check_language(loaded.tokenizer, [*shown, *islice(documents, LOOKED_AT)], "the text")
-        if not shown and not options.corpus and options.ids is None:
-            sample = [document for document in documents if isinstance(document, str)]
-            shown = [sample[index] for index in SHOWN if index < len(sample)]
-        if options.decoder:
-            from multihead.corpus.two_texts import two_texts
-
-            pairs = zip(shown, options.decoder, strict=True)
-            shown = [two_texts(loaded.model, loaded.tokenizer, *pair) for pair in pairs]
-        return Reading(options, source, loaded, documents, shown or None)
-
-    def report(self, **arguments: Any) -> Report:
-        """Measure the parts of a page, for `multihead report` and `serve`."""
-        from multihead.show.make_report import report
-
-        return report(self.loaded.model, self.documents, **self._arguments(), **arguments)
-
-    def serve(self, **arguments: Any) -> Server:
-        """Measure the parts; returns the server of the page."""
-        from multihead.show.serve import serve
-
-        return serve(self.loaded.model, self.documents, **self._arguments(), **arguments)
-
-    def _arguments(self) -> dict[str, Any]:
-        """Those that `mh.report` and `multihead.show.serve.serve` share."""
-        return {
-            "tokenizer": self.loaded.tokenizer,
-            "text": self.shown,
-            "name": self.loaded.name,
-            "corpus_name": self.documents.name,
-            "parts": self.options.parts,
-            "importance": self.options.importance,
-            "seed": self.options.seed,
-            "progress": not self.options.quiet,
-            "say": self.options.say,
-            **self.options.arguments(BatchOptions),
-        }
+    shown: list[Any] = [read_text(name) for name in options.text]
+    loaded = options.load(source)
+    if shown and loaded.tokenizer is None:
+        raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
+    documents = options.documents(loaded, corpus=options.corpus)
+    check_language(loaded.tokenizer, [*shown, *islice(documents, LOOKED_AT)], "the text")
+    if not shown and not options.corpus and options.ids is None:
+        sample = [document for document in documents if isinstance(document, str)]
+        shown = [sample[index] for index in SHOWN if index < len(sample)]
+    if options.decoder:
+        pairs = zip(shown, options.decoder, strict=True)
+        shown = [two_texts(loaded.model, loaded.tokenizer, *pair) for pair in pairs]
+    return loaded, {
+        "data": documents,
+        "tokenizer": loaded.tokenizer,
+        "text": shown or None,
+        "name": loaded.name,
+        "corpus_name": documents.name,
+        "parts": options.parts,
+        "importance": options.importance,
+        "seed": options.seed,
+        "progress": not options.quiet,
+        "say": options.say,
+        **options.arguments(BatchOptions),
+    }

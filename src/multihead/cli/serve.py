@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 from multihead.cli.options import option
 from multihead.cli.output import write
-from multihead.cli.report_and_serve import PageOptions, Reading
+from multihead.cli.report_and_serve import PageOptions, arguments_of
 from multihead.errors import MultiheadError
 from multihead.show.report_estimate import SERVED_PARTS
+from multihead.sources.pretrained import default_source
 
 EXAMPLES = f"""examples:
   multihead serve                               # a small model that comes in a package; then type a text
@@ -62,11 +63,12 @@ OPTIONS = ServeOptions
 
 def run(options: ServeOptions) -> int:
     """Run `multihead serve` until Ctrl-C."""
+    from multihead.show.serve import serve
     from multihead.show.server import redirect_file
 
-    reading = Reading.of(options)
+    loaded, arguments = arguments_of(options, options.model or default_source(options.say))
     try:
-        server = reading.serve(context=options.context, port=options.port)
+        server = serve(loaded.model, context=options.context, port=options.port, **arguments)
     except OSError as error:
         raise options.unusable(error) from error
     with server, redirect_file(server.address) if options.open else nullcontext() as redirect:
