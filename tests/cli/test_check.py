@@ -82,3 +82,14 @@ def test_the_sample_stands_in(multihead: Multihead, given: Folders, smaller: Pat
     said = multihead("check", given.gpt2, smaller, "--rounds", 0, "--limit", 2)
     assert said.code == 0, said.err
     assert "note: without --held-out a small sample of English stands in" in said.err
+
+
+def test_the_estimate_is_for_python_too(given: Folders, smaller: Path) -> None:
+    import multihead as mh
+
+    (model, tokenizer), (small, _) = mh.load_pretrained(given.gpt2), mh.load_pretrained(smaller)
+    texts, lines = given.corpus.read_text().splitlines(), list[str]()
+    told = mh.check(model, small, iter(texts), tokenizer=tokenizer, rounds=0, say=lines.append)
+    assert len(lines) == 1
+    assert lines[0].startswith("about ")
+    assert told.quality.documents == len(texts), "an iterator is read once"

@@ -56,7 +56,7 @@ OPTIONS = CheckOptions
 def run(options: CheckOptions) -> int:
     """Run `multihead check`: compare a model with its cut copy."""
     from multihead.corpus.language import check_language
-    from multihead.edit.check.check import check, check_estimate
+    from multihead.edit.check.check import check
     from multihead.edit.check.metrics import METRICS
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
@@ -68,9 +68,16 @@ def run(options: CheckOptions) -> int:
     options.say(f"{before.summary()}; {after.summary()}; {read}")
     if options.is_sample(before, options.held_out):
         options.say("note: without --held-out a small sample of English stands in for your held-out text")
-    data = {"tokenizer": before.tokenizer, "rounds": options.rounds, **options.arguments(BatchOptions)}
-    options.say(str(check_estimate(before.model, after.model, documents, **data)))
-    report = check(before.model, after.model, documents, progress=not options.quiet, **data)
+    report = check(
+        before.model,
+        after.model,
+        documents,
+        tokenizer=before.tokenizer,
+        rounds=options.rounds,
+        progress=not options.quiet,
+        say=None if options.quiet else options.say,
+        **options.arguments(BatchOptions),
+    )
     findings = report.findings(conditions)
     options.print(str(report), report.plain() | {"findings": findings}, markup=False, soft_wrap=True)
     return options.exit_code(findings)

@@ -198,7 +198,7 @@ def _rows(
     answers: Answers,
 ) -> Iterator[Made | list[_Row]]:
     """Rows to batch: ready batches as they are; the pieces of other documents, checked."""
-    vocabulary, two = vocabulary_size(model), is_encoder_decoder(model)
+    vocabulary, two, needed = vocabulary_size(model), is_encoder_decoder(model), needed_inputs(model)
     longest = options.max_tokens or token_limit(model)
     for index, (document, repeated) in enumerate(documents):
         text = document.get(options.column) if isinstance(document, Mapping) else None
@@ -209,7 +209,6 @@ def _rows(
             rows = torch.ones(documents_in(inputs)).bool() if repeated else None
             yield inputs, rows if repeated or seen is None else _repeated_rows(inputs, seen)
             continue
-        needed = needed_inputs(model)
         if needed[0] != "input_ids":
             raise TypeMismatchError(
                 f"{type(model).__name__} reads {' and '.join(needed)}, document {index} is {describe(content)}",

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from multihead._base.plural import plural
 from multihead.corpus.accumulator import Inputs
-from multihead.corpus.batches import Batching, Document, batches, make_batches
+from multihead.corpus.batches import BATCH_SIZE, Batching, Document, batches, make_batches
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import ModelRunError, SizeError
 from multihead.model.forward import Forward
@@ -43,9 +43,9 @@ def read_pieces(
     for document in [data] if isinstance(data, Mapping) else data:
         is_batch = isinstance(document, Mapping) and not isinstance(document.get("text"), str)
         (ready if is_batch or is_encoder_decoder(model) else texts).append(document)
-    ready = (
-        list(batches(model, ready, tokenizer=tokenizer, batch_size=batch_size, max_tokens=piece)) if ready else []
-    )
+    if ready:
+        size = min(batch_size, BATCH_SIZE)  # an image may have hundreds of tokens
+        ready = list(batches(model, ready, tokenizer=tokenizer, batch_size=size, max_tokens=piece))
     pieces: dict[int, list[list[int]]] = {}
     index = -1
 

@@ -39,10 +39,11 @@ def takes_argument(model: nn.Module, name: str) -> bool:
 def needed_inputs(model: nn.Module) -> tuple[str, ...]:
     """The arguments that a model reads, its main one first: input_ids if it reads token ids."""
     root = inner(model)
-    main = getattr(root, "main_input_name", None)
-    if not isinstance(main, str):
-        names = argument_names(root)
-        main = names[0] if names and "input_ids" not in names else "input_ids"
+    names, main = argument_names(root), getattr(root, "main_input_name", None)
+    if "input_ids" in names:
+        main = "input_ids"
+    elif not isinstance(main, str):
+        main = names[0] if names and not takes_argument(root, "input_ids") else "input_ids"
     return (main, "decoder_input_ids") if is_encoder_decoder(root) and main != "input_ids" else (main,)
 
 

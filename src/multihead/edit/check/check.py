@@ -14,14 +14,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from torch import Tensor, nn
 
 from multihead._base import html_fragments
-from multihead._base.arguments import check_count, check_instance
+from multihead._base.arguments import check_count, check_function, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead._base.number_text import number
@@ -29,7 +29,7 @@ from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches
-from multihead.corpus.documents import Documents
+from multihead.corpus.documents import rereadable
 from multihead.edit.check.metrics import METRICS, Pair, Quality, check_metric, check_pair, quality, read_condition
 from multihead.edit.check.speed import Timing, attention_layers, whole_model
 from multihead.edit.plan_text import table
@@ -135,6 +135,7 @@ def check(
     max_tokens: int | None = None,
     rounds: int = 15,
     progress: bool | Progress | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> CheckReport:
     """Measure what a cut costs and gains: sizes, quality on held-out text, and speed.
 
@@ -146,6 +147,7 @@ def check(
         max_tokens: longer documents are cut into pieces of so many tokens; default: the positions of the model.
         rounds: rounds of timing; with 0, speed is not measured.
         progress: True shows bars on a terminal; a function is called with (what runs, done, total).
+        say: called with a line about how long it may take.
 
     Returns:
         A `CheckReport`, which prints as a table: `report["perplexity"]` is (before, after),
@@ -164,8 +166,12 @@ def check(
     check_pair(before, after)
     check_count("rounds", rounds, least=0)
     check_progress(progress)
+    check_function("say", say)
     layers, cut_layers = anatomy(before), _anatomy(after)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+    data = data if isinstance(data, Mapping) else rereadable(data)
+    if say is not None:
+        say(str(_estimate(before, data, rounds, **options)))
     with shown_progress(progress) as shown:
         judged = quality(before, after, data, progress=shown, **options)
         speed = _speed(before, after, layers, rounds, shown) if rounds else {}
@@ -184,24 +190,12 @@ def _speed(
     }
 
 
-def check_estimate(
-    before: nn.Module,
-    after: nn.Module,
-    documents: Documents,
-    *,
-    tokenizer: Any = None,
-    batch_size: int = BATCH_SIZE,
-    max_tokens: int | None = None,
-    rounds: int = 15,
-) -> Estimate:
+def _estimate(model: nn.Module, data: Any, rounds: int, *, batch_size: int, **options: Any) -> Estimate:
     """About how long `check` takes: both models on every batch, and twice per round on examples of two lengths."""
-    check_pair(before, after)
-    data: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
-    cost = ForwardCost.of(before, next(batches(before, documents, **data)), Forward(before))
+    cost = ForwardCost.of(model, next(batches(model, data, batch_size=batch_size, **options)), Forward(model))
     timed = 2 * rounds * (MODEL_TOKENS + ATTENTION_TOKENS / 3) / max(1, cost.tokens)
-    return cost.estimate(
-        1, 2 * documents.count / batch_size + timed, overhead=STARTUP + rounds * PER_ROUND, copies=2
-    )
+    count = 1 if isinstance(data, Mapping) else sum(1 for _ in data)
+    return cost.estimate(1, 2 * count / batch_size + timed, overhead=STARTUP + rounds * PER_ROUND, copies=2)
 
 
 def _anatomy(model: nn.Module) -> Anatomy | None:
