@@ -134,8 +134,8 @@ def test_a_model_without_a_tokenizer_takes_ids(multihead: Multihead, given: Fold
     said = multihead("measure", given.bare, "-o", tmp_path / "run")
     assert said.code == 2
     first, _, hint = said.err.splitlines()
-    assert first == "multihead: bare has no tokenizer, so text cannot be read"
-    assert hint == "hint: --ids FILE: JSON lists of token ids"
+    assert first == "multihead: the model has no tokenizer, so text cannot be read"
+    assert hint == "hint: --ids 'FILE': JSON lists of token ids"
     said = multihead("measure", given.bare, "--ids", given.bare.parent / "ids.json", "-o", tmp_path / "run")
     assert said.code == 0, said.err
     table = HeadTable.load(tmp_path / "run")
@@ -177,7 +177,7 @@ def test_documents_are_told_apart_by_a_fingerprint() -> None:
         (["{gpt2}", "--corpus", "{root}/worse.jsonl"], "{root}/worse.jsonl line 1 is not JSON"),
         (["{gpt2}", "--ids", "{root}/empty.txt"], "{root}/empty.txt is not JSON"),
         (["{gpt2}", "--ids", "{root}/bad.json"], "{root}/bad.json is not a list of lists of token ids"),
-        (["{gpt2}", "--ids", "x", "--text", "y"], "ids cannot be combined with text or corpus"),
+        (["{gpt2}", "--ids", "x", "--text", "y"], "text or corpus and ids cannot be combined"),
         (["{gpt2}", "--max-tokens", "38"], "max_tokens must be at least 1 and at most 37"),
         (["{gpt2}", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["{gpt2}", "--limit", "0"], "--limit must be at least 1, got 0"),
