@@ -13,6 +13,7 @@ from cli.conftest import DOCUMENTS, Folders, Said, tokenizer
 from multihead.corpus.batches import batches
 from multihead.corpus.documents import Corpus
 from multihead.corpus.two_texts import two_texts
+from multihead.measures.kinds.shares import shares
 from page.test_serve_models import _bart, _t5
 
 Multihead = Callable[..., Said]
@@ -50,6 +51,8 @@ def test_measures_of_texts_are_those_of_their_batches() -> None:
                 assert ours[name] == theirs[name]
     table = mh.kinds(model, iter(DOCUMENTS), tokenizer=words).table
     assert len(table) == 18
+    ours, theirs = (shares(model, data, tokenizer=words)["match"] for data in (DOCUMENTS, pairs))
+    torch.testing.assert_close(ours, theirs, equal_nan=True)
 
 
 def test_the_model_writes_each_answer_once() -> None:

@@ -134,13 +134,11 @@ def run_cut(options: CutOptions) -> int:
         if stored is None or not options.dry_run:
             documents = options.documents(loaded, corpus=options.calibration)
             text = options.calibration_text(loaded, documents, documents.name)
-        say = None if options.quiet else options.say
         fit: dict[str, Any] = {"refit": not options.no_refit, "distill": options.distillation()}
-        request = options.request() | {"seed": options.seed}
+        plan_options: dict[str, Any] = {"only_plan": options.dry_run, "say": None if options.quiet else options.say}
+        plan_options |= fit | options.request() | {"seed": options.seed}
         with shown_progress(not options.quiet) as shown:
-            plan = plan_to_cut(
-                loaded.model, text, stored, only_plan=options.dry_run, progress=shown, say=say, **fit, **request
-            )
+            plan = plan_to_cut(loaded.model, text, stored, progress=shown, **plan_options)
         if ranks.leads:
             options.show_plan(plan, is_new=stored is None)
         result = None

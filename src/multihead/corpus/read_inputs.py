@@ -65,8 +65,10 @@ def read_inputs(source: str | Path | Sequence[Inputs], model: nn.Module | None =
 
 def is_inputs(value: Any) -> bool:
     """Whether a value is a batch, or a list of batches: mappings of tensors by name."""
-    batches = cast(list[Any], [value] if isinstance(value, Mapping) else value)
-    return isinstance(batches, list | tuple) and bool(batches) and all(map(_is_batch, batches))
+    if not isinstance(value, list | tuple):
+        return _is_batch(value)
+    batches = cast(Sequence[Any], value)
+    return bool(batches) and all(map(_is_batch, batches))
 
 
 def check_reads(model: nn.Module, documents: str) -> None:

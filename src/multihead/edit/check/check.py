@@ -21,7 +21,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from multihead._base import html_fragments
-from multihead._base.arguments import check_count, check_function, check_instance
+from multihead._base.arguments import check_count, check_data, check_function, check_instance
 from multihead._base.estimate import Estimate, ForwardCost
 from multihead._base.nested_tensors import CACHES, tensors_in
 from multihead._base.number_text import number
@@ -164,6 +164,7 @@ def check(
     ((12.0, 10.0), True)
     """
     check_pair(before, after)
+    check_data(data)
     check_count("rounds", rounds, least=0)
     check_progress(progress)
     check_function("say", say)

@@ -30,7 +30,7 @@ from torch import nn
 from multihead._base.plural import plural
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Batch, BatchRun, Inputs, PerSite, State
-from multihead.corpus.batches import Document
+from multihead.corpus.batches import Document, batches
 from multihead.corpus.documents import Corpus
 from multihead.corpus.run import run
 from multihead.errors import MultiheadError
