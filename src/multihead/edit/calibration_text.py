@@ -35,7 +35,11 @@ def tokens_in(batch: Inputs) -> int:
 
 
 def read_pieces(
-    model: nn.Module, data: Iterable[Document] | Mapping[str, Any], tokenizer: Any, piece: int, batch_size: int
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any],
+    tokenizer: Any,
+    piece: int,
+    batch_size: int | None,
 ) -> tuple[list[list[list[int]]], list[Inputs]]:
     """Calibration documents as token ids, in pieces of at most `piece` tokens, and ready batches."""
     texts: list[Any] = []
@@ -44,7 +48,7 @@ def read_pieces(
         is_batch = isinstance(document, Mapping) and not isinstance(document.get("text"), str)
         (ready if is_batch or is_encoder_decoder(model) else texts).append(document)
     if ready:
-        size = min(batch_size, BATCH_SIZE)  # an image may have hundreds of tokens
+        size = batch_size or BATCH_SIZE  # an image may have hundreds of tokens
         ready = list(batches(model, ready, tokenizer=tokenizer, batch_size=size, max_tokens=piece))
     pieces: dict[int, list[list[int]]] = {}
     index = -1
