@@ -17,6 +17,7 @@ import multihead
 
 FOLDERS = ("layer", "model", "measures", "edit", "parallel", "errors")
 DEEPER = {
+    "multihead.corpus.read_inputs": ("read_inputs",),
     "multihead.corpus.read_texts": ("read_documents",),
     "multihead.corpus.documents": ("Corpus",),
     "multihead.corpus.run": ("run",),

@@ -39,6 +39,13 @@ def read_inputs(source: str | Path | Sequence[Inputs], model: nn.Module | None =
             batches themselves.
         model: the one that reads them; floating-point tensors get its precision.
 
+    Returns:
+        Batches: data for `mh.measure` and every other function that runs a model.
+
+    Raises:
+        MultiheadError: if the file cannot be read, its tensors have different numbers of rows, the function returns
+            something else, or the model does not take the inputs.
+
     >>> read_inputs("images.npy")
     Traceback (most recent call last):
     multihead.errors.MultiheadError: inputs must be a .safetensors file or module:function, got images.npy
