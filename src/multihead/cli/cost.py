@@ -64,12 +64,12 @@ def run(options: CostOptions) -> int:
 
 def _list_known(as_json: bool) -> int:
     """Run `multihead cost --list`: print the known models."""
-    from multihead.measures.cost.cost_text import listing
+    from multihead.measures.cost.cost_text import known_models_text
     from multihead.measures.cost.known_models import known_models
 
     known = known_models().values()
     if as_json:
         write_json({m.name: {"origin": m.origin, "checked": m.checked} for m in known})
     else:
-        write(listing([(m.name, m.specs) for m in known]))
+        write(known_models_text([(m.name, m.specs) for m in known]))
     return 0

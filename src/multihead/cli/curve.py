@@ -74,7 +74,7 @@ def run(options: CurveOptions) -> int:
             f"a curve needs documents to fit to and to check on, got {len(fit)} and {len(held_out)}",
             hint="--held-out held_out.txt",
         )
-    text = options.calibration_text(loaded, fit, documents.name)
+    text = options.read_calibration(loaded, fit, documents.name)
     shares, methods, refit = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS, not options.no_refit
     cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
     estimate = cost.estimate(cost.of_curve(points, refit=refit))

@@ -36,8 +36,8 @@ class FitOptions(ModelOptions, CalibrationOptions, OutputOptions):
     no_refit: bool = option(False, "leave the remaining weights unchanged")
     seed: int = option(0, "random seed: of probes and of the order of batches", metavar="N")
 
-    def calibration_text(self, loaded: Pretrained, documents: Iterable[Any], name: str) -> Calibration:
-        """The calibration text, and a line about it."""
+    def read_calibration(self, loaded: Pretrained, documents: Iterable[Any], name: str) -> Calibration:
+        """The text of --calibration as a `Calibration`; prints a line about it."""
         from multihead.edit.calibration import Calibration
 
         batches = self.arguments(BatchOptions, typed=True)
@@ -133,7 +133,7 @@ def run_cut(options: CutOptions) -> int:
         text = None
         if stored is None or not options.dry_run:
             documents = options.documents(loaded, corpus=options.calibration)
-            text = options.calibration_text(loaded, documents, documents.name)
+            text = options.read_calibration(loaded, documents, documents.name)
         fit: dict[str, Any] = {"refit": not options.no_refit, "distill": options.distillation()}
         plan_options: dict[str, Any] = {"only_plan": options.dry_run, "say": None if options.quiet else options.say}
         plan_options |= fit | options.request() | {"seed": options.seed}

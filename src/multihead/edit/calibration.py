@@ -92,7 +92,7 @@ class Calibration:
 
     @staticmethod
     def of(model: nn.Module, data: Any, *, tokenizer: Any = None) -> Calibration:
-        """`data` itself if it is a Calibration already."""
+        """The calibration text `data`; `data` itself if it is a Calibration already, also of another model."""
         return data if isinstance(data, Calibration) else Calibration(model, data, tokenizer=tokenizer)
 
     def __init__(
@@ -270,6 +270,24 @@ class Calibration:
             f" with {plural(self.tokens, 'token')}, "
             f"{held} held out with {plural(self.tokens_held_out, 'token')})"
         )
+
+
+def calibrate(
+    model: nn.Module,
+    data: Iterable[Document] | Mapping[str, Any] | Calibration,
+    tokenizer: Any = None,
+    progress: Progress | None = None,
+) -> Calibration:
+    """`Calibration.of` this model, checked: without results of other weights, ready to make a plan on."""
+    text = Calibration.of(model, data, tokenizer=tokenizer)
+    if inner(text.model) is not inner(model):
+        raise MultiheadError(
+            f"the Calibration is of a different {type(inner(text.model)).__name__}",
+            hint="Calibration(model, texts) of the model that is planned",
+        )
+    text.forget_other_weights()
+    text.progress = progress
+    return text
 
 
 def anatomy_on(model: nn.Module, calibration: Calibration | None) -> Anatomy:

@@ -30,6 +30,7 @@ from multihead.measures.importance.losses import OutputDistance, Seen, Target, t
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import LayerAnatomy
+from multihead.model.model_inputs import is_encoder_decoder
 
 _BLOCK = re.compile(r"^(.*\.)?\d+(?=\.|$)")
 
@@ -43,7 +44,7 @@ class DistillLoss:
         """`example`: a batch that shows whether the model returns logits."""
         self.teacher, self.student = Forward(inner(teacher)), Forward(inner(student))
         self.learning_student = Forward(inner(student), grad=True, learning=True)
-        two = bool(getattr(getattr(inner(teacher), "config", None), "is_encoder_decoder", False))
+        two = is_encoder_decoder(teacher)
         self.blocks = numbered_blocks(layers)
         self.hidden, self.output = OutputDistance("hidden", two=two), OutputDistance("sentence", two=two)
         if getattr(self.teacher(example), "logits", None) is not None:

@@ -27,7 +27,7 @@ from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
 from multihead.edit.budget import check_reachable, cost_model, parse
-from multihead.edit.calibration import Calibration, anatomy_on
+from multihead.edit.calibration import Calibration, anatomy_on, calibrate
 from multihead.edit.kv_sharing.cluster import cluster
 from multihead.edit.kv_sharing.input_moments import moments_of
 from multihead.edit.layer_plan import LayerPlan
@@ -36,7 +36,6 @@ from multihead.edit.plan import Plan
 from multihead.edit.saliency import check_method, saliency
 from multihead.edit.search import ROUNDING, PruneOrder, Shape, greedy
 from multihead.errors import MultiheadError, SizeError
-from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.table.head_names import HeadName
 
@@ -135,25 +134,6 @@ def plan(
             stacklevel=2,
         )
     return plan
-
-
-def calibrate(
-    model: nn.Module,
-    data: Iterable[Document] | Mapping[str, Any] | Calibration,
-    tokenizer: Any = None,
-    progress: Progress | None = None,
-) -> Calibration:
-    """The calibration text to make a plan on: `data` as a `Calibration` of this model."""
-    if not isinstance(data, Calibration):
-        data = Calibration(model, data, tokenizer=tokenizer)
-    elif inner(data.model) is not inner(model):
-        raise MultiheadError(
-            f"the Calibration is of a different {type(inner(data.model)).__name__}",
-            hint="Calibration(model, texts) of the model that is planned",
-        )
-    data.forget_other_weights()
-    data.progress = progress
-    return data
 
 
 def prune_order(

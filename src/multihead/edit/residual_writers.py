@@ -224,9 +224,9 @@ def _solved(path: str, layer: LayerAnatomy, seen: _Seen, layout: TokenLayout) ->
     ]
     taps = [t for t in seen.taps if t[2].shape[-1] == width and t[2].shape[:-1].numel() == count]
     writers: dict[str, Writer] = {}
-    for time, tap, total in _distinct(taps):
+    for time, tap, total in _distinct_taps(taps):
         order = _orders(total, layout)[0]
-        for start, _, base in _distinct(taps):
+        for start, _, base in _distinct_taps(taps):
             between = [m for m in maps if start < m.time < time]
             if all(m.name in writers for m in between):
                 continue
@@ -269,8 +269,8 @@ def _orders(x: Tensor, layout: TokenLayout) -> tuple[bool, ...]:
     return (False,) if min(documents, tokens) == 1 else (False, True)
 
 
-def _distinct(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tensor]]:
-    """Each tensor of the residual stream once, where it is seen first: an output is the next one's input."""
+def _distinct_taps(taps: list[tuple[int, Tap, Tensor]]) -> list[tuple[int, Tap, Tensor]]:
+    """Taps of the block equation, without those whose tensor an earlier tap has: an output is the next input."""
     kept: list[tuple[int, Tap, Tensor]] = []
     for tap in taps:
         if not any(tap[2].shape == x.shape and torch.equal(tap[2], x) for _, _, x in kept):

@@ -191,7 +191,7 @@ def capped_scores(
     scores: ScoreConfig,
     out: Tensor | None = None,
 ) -> Float[Tensor, "head query key"]:
-    """The scores of a block: softcap · tanh(scale · q kᵀ / softcap), or scale · q kᵀ."""
+    """Scores of a block of heads, in the blocked route: softcap · tanh(scale · q kᵀ / softcap), or scale · q kᵀ."""
     if scores.softcap is None:
         return product(q, k.mT, scores.scale, out)
     return product(q, k.mT, scores.scale / scores.softcap, out).tanh_().mul_(scores.softcap)

@@ -43,7 +43,7 @@ class Grid:
         return self.query.device
 
     def take_tokens(self, table: Shaped[Tensor, "#batch ... token"]) -> Shaped[Tensor, "#batch ... key"]:
-        """The block's part of a table with one entry per token of the text along its last axis."""
+        """The grid's part of a table with one entry per token of the text along its last axis."""
         if not self.scattered:
             return self.take_columns(table)
         # Padding of a ragged chunk may have positions past the last token; `filled` hides it.
@@ -54,7 +54,7 @@ class Grid:
         return table.expand(rows, *table.shape[1:]).gather(-1, index.expand(shape))
 
     def take_columns(self, table: Tensor) -> Tensor:
-        """table[..., columns]: the block's part of a table with one entry per key slot along its last axis."""
+        """The grid's part of a table with one entry per key slot along its last axis: table[..., columns]."""
         if self.columns == (ALL,):
             return table
         parts = [table[..., c] for c in self.columns]

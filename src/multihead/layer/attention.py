@@ -154,7 +154,7 @@ class MultiHeadAttention(AttentionLayer):
 
     @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Redraw all weights, for example after `to_empty` of a layer on the meta device."""
+        """Redraw all weights of a `MultiHeadAttention`, for example after `to_empty` on the meta device."""
         for projection in (self.q_proj, self.k_proj, self.v_proj, self.o_proj):
             if projection.bias is not None:  # pyright: ignore[reportUnnecessaryComparison]  # torch's stub forgets None
                 nn.init.zeros_(projection.bias)

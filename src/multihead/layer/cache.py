@@ -311,7 +311,7 @@ class Ring(Cache):
         return torch.where(position < self.first, position, around)
 
     def _positions(self, stored: Int[Tensor, "#batch 1"]) -> Int[Tensor, "#batch slots"]:
-        """The position of the token in each slot of a ring cache; the index of the slot if it is empty."""
+        """The position of the token in each slot of a `Ring`; the index of the slot if it is empty."""
         slots = torch.arange(self.capacity, device=stored.device)
         laps = (stored - 1 - slots).clamp(min=0) // self.window
         return slots + self.window * torch.where(slots < self.first, 0, laps)

@@ -75,7 +75,7 @@ class Inputs:
         """Read the tokens of a call, ids and padding; raises for arguments that the model would silently ignore."""
         arguments = _bound_arguments(model, args, kwargs)
         _refuse_silent_failures(model, arguments)
-        self.two = _is_encoder_decoder(model)
+        self.two = _has_two_sequences(model)
         self.padded = any(_hides(name, x) for name, x in arguments.items() if "mask" in name)
         cache = arguments.get("past_key_values")
         past = _cache_length(cache)
@@ -180,8 +180,8 @@ def _reads_media(stack: str) -> bool:
     return "vision" in stack or "audio" in stack
 
 
-def _is_encoder_decoder(model: nn.Module) -> bool:
-    """Whether a model reads the tokens of an encoder and of a decoder."""
+def _has_two_sequences(model: nn.Module) -> bool:
+    """Whether the calls of a model have tokens of an encoder and of a decoder."""
     config = getattr(model, "config", None)
     return isinstance(model, nn.Transformer | nn.TransformerDecoder) or bool(
         getattr(config, "is_encoder_decoder", False)

@@ -195,7 +195,7 @@ class Capture:
                 record.statistics.merge(later_record.statistics)
 
     def state(self) -> dict[str, Any]:
-        """The captured statistics so far, as tensors and plain data.
+        """The state of a `Capture`: its statistics so far, as tensors and plain data.
 
         The state of a sharded model also holds which heads are on this rank; it cannot be saved to a file.
         """

@@ -160,7 +160,10 @@ class _AsRows:
 
 
 def _value_input(candidates: list[Rows], weights: HeadWeights, problem: Problem) -> tuple[Rows, bool]:
-    """The input of the values of head 0, and whether its rows run over (token, batch), as in torch.nn."""
+    """Of candidate projection inputs, the one that gives the values of head 0.
+
+    Also returns whether its rows run over (token, batch), as in torch.nn.
+    """
     batch, keys = problem.v.shape[0], problem.v.shape[2]
     orders = [False] if batch == 1 or keys == 1 else [False, True]
     options = [(x, token_first) for x in candidates for token_first in orders]

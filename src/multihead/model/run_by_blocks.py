@@ -206,7 +206,7 @@ class _Segment(ModuleCalls):
 
 
 def fronts_of(model: nn.Module, stops: Sequence[str], example: Inputs) -> dict[str, frozenset[ModuleCall]]:
-    """For each stop, in the order of the run, the earlier calls whose outputs a run from there reads.
+    """For each stop of a run by blocks, in order, the earlier calls whose outputs a run from there reads.
 
     Modules that run several times are left out. Empty if runs from stop to stop do not compute what a whole run
     does.
@@ -259,7 +259,7 @@ class _Trace(ModuleCalls):
         self.ended_at[call] = len(self.ended_at)
 
     def fronts(self) -> dict[str, frozenset[ModuleCall]]:
-        """For each stop of the run, the earlier calls whose outputs later code reads."""
+        """For each stop of a run by blocks, the earlier calls whose outputs later code reads."""
         once = {stop: calls for stop, calls in self.front.items() if self.counts.get(stop) == 1}
         return {
             stop: frozenset(call for call in calls if self._read_after(call, self.started_at[stop]))

@@ -119,7 +119,10 @@ class MapStore:
         return (*(["text"] if text else []), *(["decoder"] if is_encoder_decoder(self.model) else []))
 
     def document(self, text: str | int, decoder: str | None = None) -> Document:
-        """What was typed, as a document; a number is the input of that text. The caller runs the model `alone`."""
+        """A request to the served page (typed text, or the number of a stored text) as a document.
+
+        The caller runs the model `alone`.
+        """
         if isinstance(text, str) and "text" not in self.reads:
             reads = getattr(self.model, "main_input_name", "batches")
             reason = "it has no tokenizer" if self.tokenizer is None else f"it reads {reads}"

@@ -106,7 +106,7 @@ class Result:
         return self.comparison.rhs.text
 
     def to_json(self) -> dict[str, Any]:
-        """The result as plain data."""
+        """The result of a statement on a layer, as plain data."""
         numbers = {name: _plain(x) for name, x in self.numbers.items()}
         return {
             "verdict": self.verdict,

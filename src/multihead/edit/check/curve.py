@@ -31,10 +31,10 @@ from multihead._base.number_text import number
 from multihead._base.plural import plural
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import Document
-from multihead.edit.calibration import Calibration
+from multihead.edit.calibration import Calibration, calibrate
 from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
-from multihead.edit.make_plan import apply_order, calibrate, check_share, prune_order
+from multihead.edit.make_plan import apply_order, check_share, prune_order
 from multihead.edit.plan import Plan
 from multihead.edit.plan_text import table
 from multihead.edit.saliency import check_method

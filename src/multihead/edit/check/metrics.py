@@ -37,8 +37,8 @@ from multihead.edit.text_sketch import whole_documents
 from multihead.errors import MultiheadError, SizeError
 from multihead.measures.importance.choose_loss import loss_for
 from multihead.measures.importance.losses import IGNORED, LanguageModel, OutputDistance, real_tokens, tensor_in
-from multihead.model.compiled import inner
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.pooling import Pooling, pooling_of
 from multihead.model.token_limit import learned_positions
 from multihead.table.condition import Condition
@@ -240,7 +240,7 @@ class _Comparison:
     """Sums over batches."""
 
     def __init__(self, model: nn.Module) -> None:
-        self.two = bool(getattr(getattr(inner(model), "config", None), "is_encoder_decoder", False))
+        self.two = is_encoder_decoder(model)
         self.documents = self.tokens = 0
 
     def add(self, batch: Inputs, old: Any, new: Any) -> None:

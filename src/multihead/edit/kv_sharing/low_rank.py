@@ -64,7 +64,7 @@ class Metrics:
         return torch.cat([product, x[..., leading:] * self.diagonal.unsqueeze(-2)], dim=-1)
 
     def mean(self, weights: Float[Tensor, " head"] | None = None) -> Metrics:
-        """The mean metric of heads, each counted by its weight; the weights sum to 1."""
+        """The mean of the low-rank problem's metrics, each head counted by its weight; the weights sum to 1."""
         if weights is None:
             return Metrics(self.block.mean(0), self.diagonal.mean(0))
         return Metrics(torch.einsum("h,hwx->wx", weights, self.block), weights @ self.diagonal)

@@ -109,7 +109,7 @@ class _SharedHeads:
                 self._share_plain_keys(group, list(path.pairs.rest))
             self._share_rotary_keys(group, path.pairs)
         else:
-            self._select_key(group)
+            self._share_normed_keys(group)
 
     def _share_plain_keys(self, group: int, dims: Dims) -> None:
         """Share keys that reach the kernel as they are projected."""
@@ -145,8 +145,8 @@ class _SharedHeads:
                 b_q = scale * pairs.complex(float64(own.b_q[h]))
                 new.b_q[h, first], new.b_q[h, second] = b_q.real.to(new.b_q), b_q.imag.to(new.b_q)
 
-    def _select_key(self, group: int) -> None:
-        """Share a normed key, which no factor commutes with: the head that replaces the others best is taken."""
+    def _share_normed_keys(self, group: int) -> None:
+        """Share normed keys of a group: no factor commutes with a norm, so the best head's key is taken."""
         members, distances = self.members[group], self.moments.key_distances
         cost = [0.0] * len(members) if distances is None else distances[members][:, members].sum(0).tolist()
         best = members[min(range(len(members)), key=cost.__getitem__)]

@@ -122,7 +122,7 @@ def _with_bias(w: Tensor, b: Tensor | None, heads: Sequence[int]) -> Float64[Ten
 
 
 def _covariance(moment: HeadMoment, heads: Sequence[int]) -> Metrics:
-    """The covariance of a problem: moments of some heads around their means."""
+    """The covariance of a sharing problem: input moments of some heads around their means."""
     block, mean = moment.block[list(heads)], moment.block[list(heads), :, -1]
     block.baddbmm_(mean[:, :, None], mean[:, None, :], alpha=-1)
     covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square())[list(heads)])
@@ -130,7 +130,7 @@ def _covariance(moment: HeadMoment, heads: Sequence[int]) -> Metrics:
 
 
 def _mean_covariance(moment: HeadMoment) -> Metrics:
-    """The mean covariance over the heads of a problem."""
+    """The mean covariance over the heads of a sharing problem."""
     mean = moment.block[:, :, -1]
     block = moment.block.mean(0) - mean.mT @ mean / len(mean)
     covariance = Metrics(block, (moment.diagonal - moment.rest_mean.square()).mean(0))

@@ -57,7 +57,7 @@ class RepeatKV(PatchedModule):
     """y = (x Wᵀ + b) with its pieces in a different order, some repeated: one kv head for several query heads."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Patched: give every query head that reads a kv head its own copy."""
+        """Patched module: repeat pieces of the output of a kv projection, one per query head that reads it."""
         out: Tensor = super().forward(*args, **kwargs)
         data = self.multihead_patch
         parts = out.split(data["sizes"], dim=-1)
@@ -68,7 +68,7 @@ class SelectHeads(PatchedModule):
     """A norm over all heads together, of which only the remaining heads are used."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        """Patched: keep the outputs of some heads."""
+        """Patched module: keep the outputs of some heads."""
         out: Tensor = super().forward(*args, **kwargs)
         data = self.multihead_patch
         parts = out.split(data["size"], dim=-1)
@@ -79,7 +79,7 @@ class SharedBias(PatchedModule):
     """T5: the position bias passes through all layers with all its heads; this layer uses some of them."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Patched: select the heads of a position bias that layers share."""
+        """Patched module: select the heads of a position bias that layers share."""
         named = self._arguments(args, kwargs)
         named.pop("self")
         all_heads: Tensor | None = named["position_bias"]
@@ -104,7 +104,7 @@ class NoHeads(PatchedModule):
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """Patched: an attention without heads, which returns the output bias."""
+        """Patched module: an attention without heads, which returns the output bias."""
         module: Any = self
         named, data = self._arguments(args, kwargs), self.multihead_patch
         x: Tensor = next(v for v in list(named.values())[1:] if isinstance(v, Tensor))
@@ -131,7 +131,7 @@ class NoHeads(PatchedModule):
         return tuple(outputs[letter]() for letter in returns)
 
     def _lengthen(self, x: Tensor, named: Mapping[str, Any]) -> None:
-        """Patched without heads: count the tokens in the cache, whose length other layers read."""
+        """Patched module without heads: count the tokens in the cache, whose length other layers read."""
         cache: Any = next((named[name] for name in CACHES if named.get(name) is not None), None)
         cross = any(named.get(name) is not None for name in ("key_value_states", "encoder_hidden_states"))
         if cache is None or cross:
@@ -142,7 +142,7 @@ class NoHeads(PatchedModule):
         cache.update(zeros, zeros, index)
 
     def _bias(self, x: Tensor, named: Mapping[str, Any]) -> Tensor | None:
-        """Patched without heads: the position bias that other layers share."""
+        """Patched module without heads: the position bias that other layers share."""
         all_heads: Tensor | None = named["position_bias"]
         if all_heads is not None or not getattr(self, "has_relative_attention_bias", False):
             return all_heads
@@ -169,7 +169,7 @@ class TimmAttention(PatchedModule):
     """timm's attention, out = proj(sdpa(qkv(x))), for modules that take their width from x."""
 
     def forward(self, x: Tensor, attn_mask: Tensor | None = None, is_causal: bool = False) -> Tensor:
-        """Patched: timm's attention with kv heads shared by query heads."""
+        """Patched module: timm's attention with kv heads shared by query heads."""
         module: Any = self
         data = self.multihead_patch
         parts = module.get_submodule(data["qkv"])(x).split(data["sizes"], dim=-1)

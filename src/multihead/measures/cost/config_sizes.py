@@ -25,8 +25,8 @@ from torch import nn
 from multihead._base.json_files import read_json_object
 from multihead.errors import AnatomyError, MultiheadError
 from multihead.layer._layouts import Layout
-from multihead.measures.cost.sizes import latent_spec, merge_equal, visible_keys
-from multihead.measures.cost.spec import Spec
+from multihead.measures.cost.sizes import latent_spec, visible_keys
+from multihead.measures.cost.spec import Spec, merge_equal
 from multihead.model.attention_modules import AttentionModules
 from multihead.model.families import SIZES, layouts_of
 from multihead.model.layer_labels import StackNames, is_named_cross

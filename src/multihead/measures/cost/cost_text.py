@@ -62,8 +62,8 @@ def comparison_text(before: Cost, after: Cost, lines: Mapping[str, Change]) -> s
     return "\n".join([*titles, "", heading, *rows, "", *_footnotes(before)])
 
 
-def listing(rows: Sequence[tuple[str, Sequence[Spec]]]) -> str:
-    """The text of known sizes, one line per configuration."""
+def known_models_text(rows: Sequence[tuple[str, Sequence[Spec]]]) -> str:
+    """The text of `multihead cost --list`: the sizes of models, one line each."""
     lines = [f"{'':<17}{'layers':>7}{'d_model':>9}{'heads':>7}{'kv':>5}{'size':>9}   windows, stacks"]
     for name, specs in rows:
         first, layers = specs[0], sum(s.layers for s in specs)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping
 from typing import Any
 
 from torch import nn
 
-from multihead.errors import AnatomyError
 from multihead.layer.attention import MultiHeadAttention
 from multihead.layer.latent import LatentAttention
-from multihead.measures.cost.spec import Latent, Spec
+from multihead.measures.cost.spec import Latent, Spec, merge_equal
 from multihead.model.anatomy import anatomy
 from multihead.model.layer_anatomy import LayerAnatomy
 from multihead.model.token_limit import token_limit
@@ -153,14 +151,3 @@ def context_of(model: nn.Module) -> int | None:
 def is_causal(module: nn.Module, default: bool = False) -> bool:
     """Whether a module is causal by its attributes; without any, `default`."""
     return bool(getattr(module, "is_causal", getattr(module, "is_decoder", default)))
-
-
-def merge_equal(layers: Sequence[Spec], unique: Iterable[bool]) -> tuple[Spec, ...]:
-    """Merge layers of equal sizes into one spec with a count. `unique`: whether its weights are new."""
-    counts: dict[Spec, tuple[int, int]] = {}
-    for layer, own_weights in zip(layers, unique, strict=True):
-        total, different = counts.get(layer, (0, 0))
-        counts[layer] = total + 1, different + own_weights
-    if not counts:
-        raise AnatomyError("the model has no attention layer", hint="pass the sizes: mh.cost(Spec(...))")
-    return tuple(replace(layer, layers=n, unique_layers=max(m, 1)) for layer, (n, m) in counts.items())

@@ -7,12 +7,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from multihead._base.arguments import check_count
 from multihead._base.plural import plural
-from multihead.errors import SizeError
+from multihead.errors import AnatomyError, SizeError
 
 Side = Literal["tokens", "source"]
 """The model's sequence, or the encoder's sequence in an encoder-decoder model."""
@@ -194,3 +195,14 @@ class Spec:
                 hint=f"choose one of {', '.join(map(str, divisors))}",
             )
         return replace(self, kv_heads=kv_heads)
+
+
+def merge_equal(layers: Sequence[Spec], unique: Iterable[bool]) -> tuple[Spec, ...]:
+    """Merge specs of equal layers into one with a count. `unique`: whether the weights of a layer are new."""
+    counts: dict[Spec, tuple[int, int]] = {}
+    for layer, own_weights in zip(layers, unique, strict=True):
+        total, different = counts.get(layer, (0, 0))
+        counts[layer] = total + 1, different + own_weights
+    if not counts:
+        raise AnatomyError("the model has no attention layer", hint="pass the sizes: mh.cost(Spec(...))")
+    return tuple(replace(layer, layers=n, unique_layers=max(m, 1)) for layer, (n, m) in counts.items())

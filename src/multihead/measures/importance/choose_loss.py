@@ -28,6 +28,7 @@ from multihead.measures.importance.losses import (
     tensor_in,
 )
 from multihead.model.forward import Forward
+from multihead.model.model_inputs import is_encoder_decoder
 
 AnyLoss = Loss | Callable[[Any, Inputs], Tensor]
 
@@ -45,7 +46,7 @@ def choose_loss(
             f"loss must be a Loss or a function of (output, batch), got {loss!r}",
             hint="losses are in multihead.measures.importance.losses",
         )
-    return CustomLoss(loss, two=_is_encoder_decoder(model))
+    return CustomLoss(loss, two=is_encoder_decoder(model))
 
 
 def loss_for(model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: int = 0) -> Loss:
@@ -57,7 +58,7 @@ def loss_for(model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: in
     - logits over a vocabulary from a bidirectional model whose tokenizer has a mask token: masked language model;
     - everything else: the distance to the model's own outputs, its logits if it has any, else its hidden states.
     """
-    two = _is_encoder_decoder(model)
+    two = is_encoder_decoder(model)
     probe = _with_changed_copy(batch) if not two else None
     output = Forward(model)(OutputDistance(two=two).inputs(batch if probe is None else probe, 0))
     seen, labels = tensor_in(output, "logits"), batch.get("labels")
@@ -72,11 +73,6 @@ def loss_for(model: nn.Module, batch: Inputs, tokenizer: Any = None, *, seed: in
     if predicts_tokens and mask_id is not None:
         return MaskedLanguageModel(mask_id, tuple(tokenizer.all_special_ids), seed=seed)
     return OutputDistance("logits" if _has_head(output) else "hidden", two=two)
-
-
-def _is_encoder_decoder(model: nn.Module) -> bool:
-    """Whether a model has an encoder and a decoder."""
-    return bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
 
 
 def _has_head(output: Any) -> bool:

@@ -26,11 +26,11 @@ from multihead.measures.kinds.evidence import Evidence, judge
 from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.kinds.per_document import read_documents
 from multihead.measures.kinds.pieces import LENGTH, Pieces
-from multihead.measures.kinds.repeats import TOKENS, repeats
+from multihead.measures.kinds.repeats import TOKENS, repeats, special_tokens_around
 from multihead.measures.kinds.shares import SharesSum, piece_corpus, piece_length
 from multihead.measures.kinds.shuffled import ShuffledTokens
 from multihead.measures.kinds.token_classes import class_ids, classes_of
-from multihead.measures.kinds.token_ids import batch_generator, token_ids_name
+from multihead.measures.kinds.token_ids import batch_generator
 from multihead.measures.statistics_sum import with_special
 from multihead.model.call import Call
 from multihead.model.model_inputs import is_encoder_decoder
@@ -234,22 +234,8 @@ class DocumentEvidence(PerSite[DocumentMeans]):
         self._generator = batch_generator(self.seed, batch.index, 0)
         self._new = None if batch.repeated is None else (~batch.repeated).nonzero()[:, 0].tolist()
         if batch.index == 0:
-            self.around = self._around(batch.inputs)
+            self.around = special_tokens_around(batch.inputs, self.options.special)
         return batch.inputs
-
-    def _around(self, inputs: Inputs) -> dict[str, Any] | None:
-        """The special tokens around the first document, for rows of random tokens."""
-        name, mask = token_ids_name(inputs), inputs.get("attention_mask")
-        if name is None or not len(inputs[name]):
-            return None
-        first = inputs[name][0]
-        if mask is not None and mask.shape == inputs[name].shape:  # a speech model masks the recording
-            first = first[mask[0].bool()]
-        ids, special = first.tolist(), set(self.options.special)
-        begin = next((i for i, x in enumerate(ids) if x not in special), len(ids))
-        end = next((i for i, x in enumerate(reversed(ids)) if x not in special), 0)
-        vocabulary = inputs[name].unique().tolist()
-        return {"name": name, "begin": ids[:begin], "end": ids[len(ids) - end :], "ids": vocabulary}
 
     def make(self, site: Site) -> DocumentMeans:
         return DocumentMeans(stream_names(self.options), site.heads)

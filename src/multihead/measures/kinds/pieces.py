@@ -18,6 +18,7 @@ from torch import Tensor
 from multihead.corpus.batches import Document, SeenTexts, token_ids
 from multihead.corpus.documents import document_bytes
 from multihead.errors import SizeError
+from multihead.measures.kinds.token_ids import split_special
 
 LENGTH = 64
 """Tokens of a piece: the reference length."""
@@ -156,10 +157,9 @@ def _split(ids: list[int], special: set[int]) -> tuple[list[int], list[int], lis
 
     A special token that is repeated at an end is padding, and counts once.
     """
-    start = next((i for i, x in enumerate(ids) if x not in special), len(ids))
-    stop = next((i for i in range(len(ids), start, -1) if ids[i - 1] not in special), start)
-    before, after = ([i for i, _ in groupby(end)] for end in (ids[:start], ids[stop:]))
-    return before, ids[start:stop], after
+    before, others, after = split_special(ids, special)
+    before, after = ([i for i, _ in groupby(end)] for end in (before, after))
+    return before, others, after
 
 
 def _check_length(length: int, special: int) -> None:

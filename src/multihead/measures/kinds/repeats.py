@@ -13,12 +13,15 @@ torch.Size([3, 20])
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
+from multihead.corpus.accumulator import Inputs
 from multihead.errors import SizeError
+from multihead.measures.kinds.token_ids import split_special, token_ids_name
 
 TOKENS = 64
 """Tokens of one row, without special tokens."""
@@ -52,3 +55,18 @@ def repeats(
         block = [int(vocabulary[int(i)]) for i in indices]
         rows_of_ids.append([*begin, *(block * (tokens // period + 1))[:tokens], *end])
     return torch.tensor(rows_of_ids)
+
+
+def special_tokens_around(inputs: Inputs, special: Sequence[int]) -> dict[str, Any] | None:
+    """The special tokens around the first document, for rows of repeated tokens; None if there are no token ids.
+
+    Also holds the name of the token ids and the ids of the batch.
+    """
+    name, mask = token_ids_name(inputs), inputs.get("attention_mask")
+    if name is None or not len(inputs[name]):
+        return None
+    first = inputs[name][0]
+    if mask is not None and mask.shape == inputs[name].shape:  # a speech model masks the recording
+        first = first[mask[0].bool()]
+    begin, _, end = split_special(first.tolist(), set(special))
+    return {"name": name, "begin": begin, "end": end, "ids": inputs[name].unique().tolist()}

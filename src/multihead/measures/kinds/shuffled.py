@@ -28,6 +28,7 @@ from multihead.measures.kinds.document_means import ENOUGH, DocumentMeans
 from multihead.measures.kinds.evidence import Driven
 from multihead.measures.kinds.token_ids import KNOWN, batch_generator, token_ids_name
 from multihead.model.call import Call
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.sites import Site
 from multihead.model.statistics.statistics_options import Statistics
 
@@ -135,7 +136,7 @@ class ShuffledTokens(PerSite[DocumentMeans]):
 
     def _why_not(self, inputs: Inputs, name: str | None) -> str:
         """Why the tokens of a batch cannot be shuffled; "" if they can."""
-        if getattr(getattr(self.model, "config", None), "is_encoder_decoder", False):
+        if is_encoder_decoder(self.model):
             return "the model reads two sequences, which cannot be shuffled together"
         if name is None:
             return "the inputs have no token ids"

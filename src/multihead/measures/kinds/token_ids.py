@@ -1,4 +1,4 @@
-"""Which input of a model holds its token ids, and random draws for them."""
+"""Which input of a model holds its token ids, their special ends, and random draws for them."""
 
 from __future__ import annotations
 
@@ -25,3 +25,10 @@ def _is_table_of_ids(x: object) -> bool:
 def batch_generator(seed: int, index: int, purpose: int) -> torch.Generator:
     """The draws of one batch for one purpose: the same whenever and wherever it runs."""
     return torch.Generator().manual_seed((seed * 1_000_003 + index) * 7 + purpose)
+
+
+def split_special(ids: list[int], special: set[int]) -> tuple[list[int], list[int], list[int]]:
+    """Split token ids into the special tokens before the others, the others, and the special tokens after them."""
+    start = next((i for i, x in enumerate(ids) if x not in special), len(ids))
+    stop = next((i for i in range(len(ids), start, -1) if ids[i - 1] not in special), start)
+    return ids[:start], ids[start:stop], ids[stop:]

@@ -40,6 +40,7 @@ from multihead.layer.outputs import Cells
 from multihead.measures.treebank.conllu import Sentence, read_conllu
 from multihead.measures.treebank.word_alignment import DIRECTIONS, Aligned, Direction, align, examples, pointing
 from multihead.model.call import Call
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.sites import Site
 from multihead.model.token_limit import learned_positions
 from multihead.table.column_info import ColumnInfo
@@ -78,7 +79,7 @@ def syntax(
     check_count("batch_size", batch_size)
     check_progress(progress)
     sentences = read_conllu(treebank) if isinstance(treebank, str | Path) else list(treebank)
-    if getattr(getattr(model, "config", None), "is_encoder_decoder", False):
+    if is_encoder_decoder(model):
         raise MultiheadError(
             f"the model must read one sequence, but {type(model).__name__} reads two",
             hint="pass its encoder: model.encoder",

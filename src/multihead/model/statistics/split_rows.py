@@ -82,7 +82,8 @@ def split_rows(
     heads = min(max((budget // (FEW_ROWS * keys) - features) // 2, 1), coordinates.heads)
     heads = max(heads // size * size, min(heads, size))  # whole groups, if they fit
     pairs = max(budget // (2 * heads + features), 1)
-    for _, group in groupby(_tiles(problem, min(pairs, ROWS * keys)), key=lambda t: (t.batch.start, t.batch.stop)):
+    tiles_to_split = _tiles_to_split(problem, min(pairs, ROWS * keys))
+    for _, group in groupby(tiles_to_split, key=lambda t: (t.batch.start, t.batch.stop)):
         tiles = list(group)
         rows, largest = tiles[0].batch, max(t.shape[1] * t.shape[2] for t in tiles)
         batch_size = max(1, pairs // max(largest, 1))
@@ -116,8 +117,8 @@ def joined_blocks(blocks: Iterable[RowBlock], rows: int) -> Iterator[list[RowBlo
         yield run
 
 
-def _tiles(problem: Problem, pairs: int) -> Iterator[Tile]:
-    """The tiles of a problem, from which blocks of rows are cut."""
+def _tiles_to_split(problem: Problem, pairs: int) -> Iterator[Tile]:
+    """The tiles of a problem that `split_rows` splits into blocks of complete rows."""
     mask, coordinates = problem.mask, problem.coordinates
     if _is_structured(problem):
         # `tile` counts a per-head mask `heads` times; block sizes already account for the heads.
