@@ -151,7 +151,7 @@ class Heatmap:
 
 
 def pooled(cells: Cells, rows: int, columns: int | None = None) -> Float[np.ndarray, "pooled_row pooled_column"]:
-    """The largest number in each of at most `rows` x `columns` bins of nearly equal size; NaN if there is none."""
+    """Pool the cells of a chart: the largest number in each of `rows` x `columns` bins; NaN if there is none."""
     for axis, bins in enumerate((rows, columns or rows)):
         if bins < cells.shape[axis]:
             cells = np.fmax.reduceat(cells, bin_starts(cells.shape[axis], bins), axis=axis)

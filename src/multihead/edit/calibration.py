@@ -278,7 +278,7 @@ def calibrate(
     tokenizer: Any = None,
     progress: Progress | None = None,
 ) -> Calibration:
-    """`Calibration.of` this model, checked: without results of other weights, ready to make a plan on."""
+    """The calibration text to make a plan on: `Calibration.of` this model, without results of other weights."""
     text = Calibration.of(model, data, tokenizer=tokenizer)
     if inner(text.model) is not inner(model):
         raise MultiheadError(

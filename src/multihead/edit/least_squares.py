@@ -96,7 +96,7 @@ class NormalEquations:
             )
 
     def merge(self, other: NormalEquations) -> None:
-        """Add the rows of other equations."""
+        """Add the rows of other normal equations."""
         self._add_waiting()
         other._add_waiting()
         self._forget()

@@ -73,7 +73,7 @@ class Maps:
         return (self.o @ self.v[list(self.kv_of_head)]).mT
 
     def factored(self, products: Float64[Tensor, "head coordinate out"]) -> Maps:
-        """Maps with these products, which have this rank."""
+        """Value and output maps with these products, which have the rank of the maps."""
         o, v = self.o.clone(), self.v.clone()
         for g, heads in enumerate(self.readers):
             m = products[heads].mT
@@ -92,7 +92,7 @@ class ValueEquations(NormalEquations):
         self.maps = maps
 
     def solutions(self, ridges: Sequence[float] = RIDGES) -> Iterator[tuple[float, Crossed]]:
-        """(λ, change of [M; b]) for each ridge."""
+        """The solutions of the value refit: (λ, change of [M; b]) for each ridge."""
         gram, missing = self._gram()
         start = self.maps.products.flatten(0, 1)
         for ridge in ridges:

@@ -78,7 +78,7 @@ class Cache(ABC):
 
     @property
     def used_bytes(self) -> int:
-        """Bytes that hold a token."""
+        """Bytes of the cache that hold a token."""
         if self._k is None or self._k.shape[0] * self._k.shape[2] == 0:
             return 0
         return self.nbytes // (self._k.shape[0] * self._k.shape[2]) * sum(map(self._slots, self._row_lengths()))

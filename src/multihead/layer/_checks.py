@@ -104,7 +104,7 @@ def check_tokens(projection: nn.Module, name: str, x: Tensor, width: int) -> Non
 
 
 def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
-    """The gate in a shape that multiplies head outputs: (batch, head, query, 1), where axes may have size 1."""
+    """The checked gate in a shape that multiplies head outputs: (batch, head, query, 1); axes may have size 1."""
     full = (coordinates.batch, coordinates.heads, coordinates.queries)
     shape = tuple(gate.shape) if isinstance(gate, Tensor) else ()  # pyright: ignore[reportUnnecessaryIsInstance]  # users
     expected = {1: full[1:2], 2: full[:2], 3: full}.get(len(shape))
@@ -123,7 +123,7 @@ def check_gate(gate: Tensor, coordinates: Coordinates) -> Tensor:
 
 
 def check_positions(positions: Tensor, position: object, query: Tensor, *, alone: bool) -> Tensor:
-    """Explicit positions as int64: differences of smaller integers wrap around.
+    """Checked explicit positions as int64: differences of smaller integers wrap around.
 
     Raises unless they fit the call; `alone` if the queries are all the keys.
     """

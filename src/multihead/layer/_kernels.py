@@ -78,7 +78,7 @@ def lower(problem: Problem, tile: Tile, q: Queries, k: Keys, v: Values) -> Score
 
 
 def _write_mask(mask: Mask, coordinates: Coordinates, tile: Tile) -> WrittenMask:
-    """The mask of one tile; cached for the next layer if the mask's key determines its cells."""
+    """The mask of one tile for a kernel; cached for the next layer if the mask's key determines its cells."""
     if is_compiling() or not (mask.pure and coordinates.aligned) or tile.cells > CACHED_CELLS:
         return written_mask(mask, coordinates, coordinates.grid(tile.batch, tile.queries, tile.keys))
     key = (mask.key, coordinates, tile.batch.start, tile.batch.stop, tile.queries.start, tile.queries.stop,
@@ -102,7 +102,7 @@ def try_rules(mask: Mask, coordinates: Coordinates, tiles: Sequence[Tile]) -> No
 
 
 def written_mask(mask: Mask, coordinates: Coordinates, grid: Grid) -> WrittenMask:
-    """The mask, written out on the cells of a grid."""
+    """The mask that a kernel takes, written out on the cells of a grid."""
     allowed, bias = mask.allowed(grid), mask.score_bias(grid)
     never_empty = mask.diagonal_visible and coordinates.aligned and coordinates.queries <= coordinates.keys
     if allowed is None or never_empty:
@@ -144,7 +144,7 @@ def capped_and_masked(logits: Weights, block: ScoreBlock) -> Weights:
 def softmax_with_sink(
     logits: Weights, sinks: Float[Tensor, " head"] | None
 ) -> tuple[Weights, Float[Tensor, "batch head query"]]:
-    """softmax([logits, sink]) without the sink's column, and the log-sum-exp of both.
+    """Of a kernel's scores, softmax([logits, sink]) without the sink's column, and the log-sum-exp of both.
 
     Subtracts the maximum, not the lse: next to scores of -1e9, log n is less than a rounding error.
     """

@@ -161,7 +161,7 @@ _last_shard: WeakKeyDictionary[nn.Module, SequenceShard] = WeakKeyDictionary()
 
 
 def _sequence_shard(layer: nn.Module) -> SequenceShard | None:
-    """The shard of the open context_parallel block in which the layer runs, or None."""
+    """The shard that stores the layer's keys and values inside a context_parallel block; None outside."""
     if is_compiling():
         return _untraced_shard() if _open else None
     if not _open and not _last_shard.data:  # pyright: ignore[reportAttributeAccessIssue]  # its truth value costs more

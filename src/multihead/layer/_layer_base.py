@@ -71,7 +71,7 @@ class AttentionLayer(nn.Module):
         store: KVStore,
         positions: Tensor | None,
     ) -> int | Tensor:
-        """The length of the sequence, for rotations that depend on it; `queries` and `keys` are (x, positions)."""
+        """Length of the layer's sequence, for rotations that need it; `queries` and `keys` are (x, positions)."""
         if store.tokens is not None and positions is not None:
             raise MultiheadError(
                 f"positions must be None for DynamicNTK inside context_parallel, got shape "

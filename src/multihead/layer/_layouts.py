@@ -223,7 +223,7 @@ def _from_consecutive(key: str, x: Tensor, sizes: Sizes, order: Order) -> Tensor
 
 
 def _reorder_heads(key: str, x: Shaped[Tensor, "..."], sizes: Sizes, heads: list[int]) -> Tensor:
-    """x with its query heads in this order: rows of W_Q and b_Q, columns of W_O; other tensors unchanged."""
+    """A weight of a layout, its query heads in this order (rows of W_Q, b_Q, columns of W_O); others unchanged."""
     if key in ("q_proj.weight", "q_proj.bias"):
         return x.unflatten(0, (sizes.heads, sizes.key_dim))[heads].flatten(0, 1)
     if key == "o_proj.weight":

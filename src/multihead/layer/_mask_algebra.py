@@ -323,7 +323,7 @@ EVERYTHING = Mask()
 
 
 def conjunction(parts: Sequence[Mask]) -> Mask:
-    """parts[0] & parts[1] & ...; everything() if there are none."""
+    """The conjunction of masks: parts[0] & parts[1] & ...; everything() if there are none."""
     if not parts:
         return EVERYTHING
     return parts[0] if len(parts) == 1 else And(parts)

@@ -38,7 +38,7 @@ def calls_are_plain() -> bool:
 
 
 def plain_parameters(module: nn.Module, kind: type[nn.Module] = nn.Linear) -> Parameters | None:
-    """The parameters of a module whose call is F.linear of them and nothing else; otherwise None."""
+    """The parameters of a projection whose call is F.linear of them and nothing else; otherwise None."""
     if type(module) is not kind:
         return None
     state = module.__dict__
@@ -83,7 +83,7 @@ class JointWeights:
         return JointWeights(*projections)
 
     def matrix(self, parameters: Sequence[Tensor | None]) -> Tensor | None:
-        """[W_Q, W_K, W_V], if the parameters are still where they were put."""
+        """The joint projection [W_Q, W_K, W_V], if the parameters are still where they were put."""
         if self.weight is not None and not self._in_place(parameters):
             self.weight = self.bias = None  # other memory: this one can go
         return self.weight

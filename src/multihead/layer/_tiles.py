@@ -73,7 +73,7 @@ ANY_SIZE = Tile(ALL, ALL, (ALL,), TileMask.FULL)
 
 
 def single_tile(mask: Mask, coordinates: Coordinates) -> Tile:
-    """Everything as one tile."""
+    """The whole score matrix as one tile."""
     tile_mask = TileMask.MASKED
     if not mask.parts():
         tile_mask = TileMask.FULL

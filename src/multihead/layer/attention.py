@@ -329,7 +329,7 @@ class MultiHeadAttention(AttentionLayer):
         Float[Tensor, "row kv_head key_token key_dim"],
         Float[Tensor, "row kv_head key_token value_dim"],
     ]:
-        """q = x W_Q, k = x W_K, v = x W_V, split into heads; a packed batch is one row."""
+        """Project the inputs: q = x W_Q, k = x W_K, v = x W_V, split into heads; a packed batch is one row."""
         separate_keys = key is not None or value is not None or self.d_key != self.d_model
         # Torch multiplies a meta tensor by a matrix on any device, so its device is checked here.
         if separate_keys or getattr(query, "is_meta", True):

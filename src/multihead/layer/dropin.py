@@ -190,7 +190,7 @@ class MultiheadAttention(nn.MultiheadAttention):
     def _with_extra_keys(
         self, k: Float[Tensor, "batch head key dim"], v: Float[Tensor, "batch head key dim"]
     ) -> tuple[Float[Tensor, "batch head all dim"], Float[Tensor, "batch head all dim"]]:
-        """The learned key and the zero key come first: bottom-right alignment then keeps the other positions."""
+        """The learned key and the zero key of nn.MultiheadAttention come first, so that other keys stay aligned."""
         batch, heads, _, dim = k.shape
         extended: list[Tensor] = []
         for x, learned in ((k, self.bias_k), (v, self.bias_v)):

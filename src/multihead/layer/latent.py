@@ -237,7 +237,7 @@ class LatentAttention(AttentionLayer):
         return torch.cat((q_nope @ key_up, q_rope), dim=-1), latent, c, value_up
 
     def _absorbs(self, queries: int, keys: int) -> bool:
-        """Whether the absorbed form multiplies less, and kv_up is a plain matrix (LoRA and quantizers are not)."""
+        """Whether absorbed latent attention multiplies less, and kv_up is a plain matrix, without LoRA."""
         if not self._up_is_matrix():
             return False
         r, head = self.latent_dim, self.nope_dim + self.value_dim

@@ -112,7 +112,7 @@ def padding(real: Bool[Tensor, "batch key"]) -> Mask:
 
 
 def ragged(lengths: Sequence[int] | Int[Tensor, " batch"]) -> Mask:
-    """Right-padded batch: the first lengths[b] tokens of row b are real, the others are padding.
+    """The mask of a right-padded batch: the first lengths[b] tokens of row b are real, the others are padding.
 
     Padding is neither query nor key: it attends to nothing (head outputs are zero, so the layer returns its output
     bias there), it is not projected, and a cache does not store it. Without a cache, the projections see the real

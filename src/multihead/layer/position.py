@@ -111,14 +111,14 @@ class ALiBi(nn.Module):
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Reset learned slopes to their initial values."""
+        """Reset learned ALiBi slopes to their initial values."""
         if self.weight is not None:
             with torch.no_grad():
                 self.weight.copy_(torch.tensor(self._initial, dtype=torch.float64, device="cpu"))
 
     @property
     def slopes(self) -> Float[Tensor, " head"]:
-        """The slope of each head: the parameter if learned, otherwise float64 on the CPU."""
+        """The ALiBi slope of each head: the parameter if learned, otherwise float64 on the CPU."""
         if self.weight is not None:
             return self.weight
         return torch.tensor(self._initial, dtype=torch.float64, device="cpu")
@@ -158,7 +158,7 @@ def _numbers(name: str, values: Sequence[float] | Float[Tensor, " head"]) -> lis
 
 
 def _alibi_slopes(heads: int) -> list[float]:
-    """The slopes of the paper, for any number of heads."""
+    """The slopes of the ALiBi paper, for any number of heads."""
     if heads == 0:
         return []
     below = 1 << (heads.bit_length() - 1)

@@ -24,7 +24,7 @@ def _openai_gpt(
     attention_mask: Tensor | None = None,
     output_attentions: bool = False,
 ) -> list[Tensor]:
-    """softmax(q k / √d) v with causality; k comes transposed."""
+    """OpenAI GPT by hand: softmax(q k / √d) v with causality; k comes transposed."""
     mask = mask_of(attention_mask) & masks.causal()
     scale = v.shape[-1] ** -0.5 if module.scale else 1.0
     dropout = module.attn_dropout.p if module.training else 0.0
@@ -49,7 +49,7 @@ def _luke(
     attention_mask: Tensor | None = None,
     output_attentions: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(q kᵀ / √d) v over words and entities, with a query for either kind of key (Yamada et al. 2020).
+    """LUKE (Yamada et al. 2020): softmax(q kᵀ / √d) v over words and entities, a query for either kind of key.
 
     Queries are [q to words, q to entities], keys are [k, 0] for words and [0, k] for entities: their product is
     the score that each pair of kinds has in the module.
@@ -79,7 +79,7 @@ def _longformer(
     is_global_attn: bool = False,
     output_attentions: bool = False,
 ) -> tuple[Tensor]:
-    """softmax(q kᵀ / √d) v over a window around each token (Beltagy et al. 2020); padding attends to nothing."""
+    """Longformer (Beltagy et al. 2020): softmax(q kᵀ / √d) v over a window around each token; none for padding."""
     if is_global_attn:
         raise MultiheadError(
             f"{type(module).__name__} has queries, keys and values of their own for global tokens, which multihead "

@@ -373,7 +373,7 @@ def _name(site: Site, head: int) -> HeadName:
 
 
 def _replace_rows(old: Tensor, new: Tensor, rows: Sequence[int] | None, path: str) -> Tensor:
-    """Patched rows: `new` in the chosen rows, `old` elsewhere."""
+    """Rows of a patch of head outputs: `new` in the chosen rows, `old` elsewhere."""
     if old.shape != new.shape:
         raise SizeError(
             f"{path}: the source must have the shape of this run, {tuple(old.shape)}, got {tuple(new.shape)}",

@@ -249,7 +249,7 @@ class _Trace(ModuleCalls):
             self.started_at[call[0]] = len(self.ended_at)
 
     def ended(self, call: ModuleCall, output: Any, inside: Sequence[ModuleCall]) -> None:
-        """Note when a call has ended, and its output."""
+        """Note when a call of a run by blocks has ended, and its output."""
         self.reads.inside.pop()
         for part in inside:
             del self.returned[part]

@@ -89,7 +89,7 @@ def _frames(error: Exception) -> Iterator[FrameType]:
 
 
 def _unknown_id(model: nn.Module, arguments: Mapping[str, Any]) -> tuple[str, int, int] | None:
-    """(argument, token id, size of the vocabulary) of an id that has no embedding."""
+    """The id that an error is about, without embedding: (argument, token id, size of the vocabulary)."""
     table = _embedding(model)
     if table is None:
         return None

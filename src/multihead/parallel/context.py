@@ -268,7 +268,7 @@ class _Message:
         return self.buffer[: sum(b * h * self.tokens * d for b, h, d in self.shapes)]
 
     def parts(self) -> tuple[Tensor, Tensor]:
-        """Keys and values, as views."""
+        """Keys and values of a message between ranks, as views."""
         (batch, heads, key_dim), (_, _, value_dim) = self.shapes
         sizes = [batch * heads * self.tokens * dim for dim in (key_dim, value_dim)]
         k, v = self.used.split(sizes)

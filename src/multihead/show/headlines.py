@@ -65,7 +65,7 @@ def count_of(some: int, every: int, word: str) -> str:
 
 
 def _kinds(table: HeadTable | None) -> Finding | None:
-    """A finding on kinds: the most common one; if it is rare, how many heads have one, and the clearest."""
+    """A headline on kinds: the most common one; if it is rare, how many heads have one, and the clearest."""
     if table is None or "kind" not in table.columns:
         return None
     counts = Counter(k for k in table["kind"] if k in KINDS)
@@ -87,7 +87,7 @@ def _kinds(table: HeadTable | None) -> Finding | None:
 
 
 def _shares(table: HeadTable) -> Finding:
-    """A finding on shares: the one that leads most often, and the layers in which one leads in most heads."""
+    """A headline on shares: the one that leads most often, and the layers in which one leads in most heads."""
     leading = [leading_shares(word) for word in table["leading"]]
     alone = Counter(shares[0] for shares in leading if len(shares) == 1)
     counts = Counter(share for shares in leading for share in shares)
@@ -104,7 +104,7 @@ def _shares(table: HeadTable) -> Finding:
 
 
 def _layers_of_one_share(heads: Sequence[str], leading: Sequence[Sequence[Share]]) -> list[tuple[list[str], Share]]:
-    """Runs of neighbouring layers in which the same share leads in most heads."""
+    """For a headline: runs of neighbouring layers in which the same share leads in most heads."""
     of_layer: dict[str, list[Sequence[Share]]] = {}
     for name, shares in zip(heads, leading, strict=True):
         of_layer.setdefault(_layer(name), []).append(shares)
@@ -126,7 +126,7 @@ def _layers_of_one_share(heads: Sequence[str], leading: Sequence[Sequence[Share]
 
 
 def _layer_words(layers: Sequence[str]) -> str:
-    """Layers in a finding, such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
+    """Layers in a headline, such as "layer 5", "layers 1 to 4", "encoder layers 0 and 1"."""
     stack, _, _ = layers[0].rpartition(".")
     numbers = [layer.rpartition("L")[2] for layer in layers]
     joined = " and ".join(numbers) if len(numbers) <= 2 else f"{numbers[0]} to {numbers[-1]}"
@@ -134,7 +134,7 @@ def _layer_words(layers: Sequence[str]) -> str:
 
 
 def _special(table: HeadTable | None) -> Finding | None:
-    """A finding on the head with the highest score among the rare kinds."""
+    """A headline on the head with the highest score among the rare kinds."""
     if table is None or "kind" not in table.columns:
         return None
     counts = Counter(map(without_value, table["kind"]))
@@ -152,7 +152,7 @@ def _special(table: HeadTable | None) -> Finding | None:
 
 
 def _curve(curve: QualityCurve | None) -> Finding | None:
-    """A finding on how many heads can be pruned."""
+    """A headline on how many heads can be pruned."""
     if curve is None:
         return None
     cost, prunable = f"{curve.limit * 100:g} % of quality", curve.prunable
@@ -164,7 +164,7 @@ def _curve(curve: QualityCurve | None) -> Finding | None:
 
 
 def _importance(table: HeadTable | None) -> Finding | None:
-    """A finding on how few heads hold most of the importance."""
+    """A headline on how few heads hold most of the importance."""
     by = None if table is None else importance_column(table)
     if table is None or by is None:
         return None
@@ -178,7 +178,7 @@ def _importance(table: HeadTable | None) -> Finding | None:
 
 
 def _twins(similarity: Similarity | None) -> Finding | None:
-    """A finding on near-copies inside a layer; else on the two most similar heads."""
+    """A headline on near-copies inside a layer; else on the two most similar heads."""
     pairs = [] if similarity is None else similarity.most_similar(1)
     if similarity is None or not pairs:
         return None
@@ -211,7 +211,7 @@ def _layer(name: str) -> str:
 
 
 def _theory(theory: Theory | None) -> Finding | None:
-    """A finding on how many statements of the theory fail."""
+    """A headline on how many statements of the theory fail."""
     if theory is None or not theory.summary:
         return None
     fails = sum(line.verdict == "fails" for line in theory.summary)

@@ -56,7 +56,7 @@ MAX_WINDOWS = 256
 
 
 def window_length(model: nn.Module, context: int | None = None) -> int:
-    """Tokens of a text that are shown at once: `context`, or by default the positions of the model."""
+    """Tokens of a served text that are shown at once: `context`, or by default the positions of the model."""
     learned = learned_positions(model)
     if context is not None and learned is not None and context > learned:
         raise SizeError(

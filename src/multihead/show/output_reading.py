@@ -95,7 +95,7 @@ def _are_classes(model: nn.Module, logits: Tensor) -> bool:
 
 
 def complete_inputs(model: nn.Module, batch: Inputs) -> Inputs:
-    """A batch without labels; of an encoder–decoder, with the ids of the decoder that it derives itself."""
+    """A batch whose outputs are read: without labels, with the decoder ids that an encoder–decoder derives."""
     inputs = {name: x for name, x in batch.items() if name != "labels"}
     derived = is_encoder_decoder(model) and "decoder_input_ids" not in batch
     labels = batch.get("labels", batch.get("input_ids"))

@@ -250,7 +250,7 @@ class _Handler(BaseHTTPRequestHandler):
         return "text/html; charset=utf-8", self.server.page().encode(errors="replace")
 
     def map(self, query: _Query) -> Response:
-        """The response with a tile of a map."""
+        """The server's response with a tile of a map."""
         part = Part(*(query.integer(name) for name in ("x", "y", "w", "h")))
         width, height = (query.integer(name) for name in ("width", "height"))
         if max(width, height) > MAX_PICTURE_SIDE:
@@ -266,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
         return self._weights(query, HeadMap.column, 1)
 
     def _weights(self, query: _Query, read: Callable[[HeadMap, int], Tensor], axis: int) -> Response:
-        """The response with a row or a column of weights."""
+        """The server's response with a row or a column of weights."""
         token = query.integer("i")
         with self.server.computing:
             head_map = self._head_map(query)
@@ -279,7 +279,7 @@ class _Handler(BaseHTTPRequestHandler):
         return BYTES, _floats(self.server.store.norms(text, layer, head))
 
     def pairs(self, query: _Query) -> Response:
-        """The response with the strongest pairs of a head."""
+        """The server's response with the strongest pairs of a head."""
         head_map = self._head_map(query)
         text = self.server.store.text(query.integer("text"))
         layer = next(layer for layer in text.layers if layer.label == query.values["layer"])
@@ -300,7 +300,7 @@ class _Handler(BaseHTTPRequestHandler):
         return JSON, json.dumps(answer, allow_nan=False).encode()
 
     def _body(self, name: str, most: int) -> bytes:
-        """What the browser sends, of at most so many bytes."""
+        """The body of a request to the server, of at most so many bytes."""
         length = self.headers.get("Content-Length", "")
         if not (length.isdecimal() and length.isascii()) or len(length) > 12:
             raise _Refused(HTTPStatus.LENGTH_REQUIRED, "the request must have a Content-Length")

@@ -90,7 +90,7 @@ class SwitchRequest:
 
 
 def find_head(name: str, sites: Iterable[Site]) -> tuple[Site, int]:
-    """The site and index of a named head."""
+    """The site and index of a head that a request names."""
     if len(name) > LONGEST_NAME:
         raise SizeError(f"{_short(name)} is not a head name", hint="write L3H7")
     return find(name, sites)
@@ -133,7 +133,7 @@ def _decoder(text: Any) -> str | None:
 
 
 def _unicode(name: str, text: str) -> str:
-    """A text, unless it has half of a character."""
+    """The text of a request; raises if it has half of a character."""
     try:
         text.encode()
     except UnicodeEncodeError as error:

@@ -260,7 +260,7 @@ class Switches:
         return int(ids[following]) if following < len(ids) else None
 
     def _vectors(self, before: Tensor, after: Tensor, tokens: int) -> dict[str, Any]:
-        """How far the input's vector turned and moved, and the cosines of its tokens' vectors, if there are any."""
+        """With switches, how far the input's vector turned and moved, and the cosines of its tokens, if any."""
         pooling = pooling_of(self.store.model)
         whole = [pooling(x[None]) if len(x) > 1 else x for x in (before, after)]
         cosines = F.cosine_similarity(before, after, dim=-1).clamp(-1, 1).tolist()
@@ -280,7 +280,7 @@ class Switches:
 
 
 def _codes(problem: Problem | None, head: int) -> str | None:
-    """The map of a head as text: see `map_text`. None if it is too large."""
+    """The map of a head, for the reading with switches, as text: see `map_text`. None if it is too large."""
     if problem is None:
         return None
     one = HeadMap(problem, head)
@@ -290,7 +290,7 @@ def _codes(problem: Problem | None, head: int) -> str | None:
 
 
 def _check_length(inputs: Inputs, reading: OutputReading) -> None:
-    """Raise if there are too many tokens to compare."""
+    """Raise if a text has too many tokens to compare with heads switched."""
     ids = [inputs[name] for name in ("input_ids", "decoder_input_ids") if name in inputs]
     count = max((x.shape[1] for x in ids), default=0)
     most = MOST_MASKED if reading.kind == "masked" else MOST_TOKENS

@@ -91,7 +91,7 @@ class ShownText:
         return len(self.sequences[0].shown) if self.sequences else 0
 
     def to_json(self) -> dict[str, Any]:
-        """As the page has it."""
+        """A shown text as the page has it."""
         data = {n: x for n, x in vars(self).items() if n not in ("number", "sequences", "layers")}
         data |= {"sequences": [asdict(s) for s in self.sequences], "layers": [x.to_json() for x in self.layers]}
         return data | ({} if self.number is None else {"at": self.number})
@@ -117,7 +117,7 @@ class ShownLayer:
         return len(set(self.kv_of_head))
 
     def to_json(self) -> dict[str, Any]:
-        """As the page has it."""
+        """A layer of a shown text as the page has it."""
         site = self.site
         return {
             "label": site.label,

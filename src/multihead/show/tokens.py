@@ -22,7 +22,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e
 
 
 def show_control_chars(text: str) -> str:
-    """Replace characters that a browser hides or obeys, controls and direction marks, by visible ones."""
+    """Replace characters of a token that a browser hides or obeys (controls, direction marks) by visible ones."""
 
     def visible(match: re.Match[str]) -> str:
         """A visible character for a control character in a token."""

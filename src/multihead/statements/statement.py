@@ -118,7 +118,7 @@ class Result:
 
 
 def _plain(x: float | Sequence[float]) -> Any:
-    """A number for JSON, which has no NaN and no infinity."""
+    """A number of a statement for JSON, which has no NaN and no infinity."""
     if isinstance(x, int | float):
         return x if math.isfinite(x) else None
     return [_plain(y) for y in x]
@@ -136,12 +136,12 @@ class NoVerdict(Exception):
 
 
 def not_applicable(lhs: str, rhs: str, because: str) -> NoVerdict:
-    """The layer has nothing that the statement is about."""
+    """No verdict on a statement: the layer has nothing that it is about."""
     return NoVerdict("not applicable", lhs, rhs, because)
 
 
 def not_enough_data(tokens: int, needed: int, estimate: str) -> NoVerdict:
-    """The sample has too few tokens for the estimate."""
+    """No verdict on a statement: the sample has too few tokens for the estimate."""
     because = f"{estimate} needs about {needed} tokens, got {tokens}."
     numbers = {"tokens": float(tokens), "tokens_needed": float(needed)}
     return NoVerdict("not enough data", plural(tokens, "token"), f"{needed} needed", because, numbers)

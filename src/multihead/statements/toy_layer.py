@@ -142,7 +142,7 @@ def descend(loss: Loss, start: Weights, *, rate: float, steps: int) -> Weights:
 
 
 def causal_softmax(scores: Float[Tensor, "*batch query key"], *, causal: bool) -> Tensor:
-    """Softmax over keys; with `causal` over those up to the query, aligned at the last key."""
+    """The softmax of a toy layer over keys; with `causal` over those up to the query, aligned at the last key."""
     if causal:
         hidden = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1 + scores.shape[-1] - scores.shape[-2])
         scores = scores.masked_fill(hidden, -torch.inf)

@@ -144,7 +144,7 @@ def _code(name: str, auto_map: Any) -> str | None:
 
 
 def config_of(cls: type[nn.Module], data: Mapping[str, Any]) -> Any:
-    """The config of a class from JSON data."""
+    """The config of a model class from JSON data, to build its skeleton."""
     config_class: Any = getattr(cls, "config_class", None)
     if config_class is None:
         raise MultiheadError(f"{cls.__name__} has no config class")

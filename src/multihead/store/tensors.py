@@ -105,7 +105,7 @@ def assign_tensors(model: nn.Module, tensors: Mapping[str, Tensor], shared: Mapp
 
 
 def assign_buffers(model: nn.Module, buffers: Mapping[str, Tensor]) -> None:
-    """Replace non-persistent buffers."""
+    """Replace non-persistent buffers by the stored tensors."""
     known = dict(model.named_buffers(remove_duplicate=False))
     for name, value in buffers.items():
         if name not in known:
@@ -216,7 +216,7 @@ def _weight_map(index: Path) -> dict[str, str]:
 
 @contextmanager
 def _open(path: Path, device: str) -> Generator[Any]:
-    """safe_open, with errors that name the file."""
+    """Open a safetensors file; errors name it."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():

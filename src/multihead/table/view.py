@@ -66,7 +66,7 @@ def importance_column(table: TableData) -> str | None:
 
 
 def has_shares(table: TableData) -> bool:
-    """Whether the five shares of log n were measured of any head."""
+    """Whether a table displays shares of log n: the five were measured of any head."""
     names = (*SHARE_NAMES, "leading")
     if not all(name in table.columns and _has_values(table.columns[name]) for name in names):
         return False

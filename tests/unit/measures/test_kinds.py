@@ -28,7 +28,7 @@ from multihead.measures.kinds.head_shares import SHARES
 from multihead.measures.kinds.kinds import KindsMeasure, kinds
 from multihead.measures.kinds.kinds_result import Kinds
 from multihead.measures.kinds.per_document import DocumentSums, Sums, alignment, read_documents
-from multihead.measures.kinds.repeats import repeats
+from multihead.measures.kinds.repeats import repeats, special_tokens_around
 from multihead.measures.kinds.shuffled import ShuffledPair
 from multihead.measures.kinds.token_classes import class_ids, class_of, classes_of
 from multihead.model.call import Call, Compute, Tokens
@@ -480,3 +480,13 @@ def test_a_statistic_that_no_row_can_have_is_nan() -> None:
     total, rows = torch.tensor([[1e-9], [-1e-9], [3.0]]), torch.tensor([[0.0], [0.0], [4.0]])
     mean = Sums({"delimiter": total}, {"delimiter": rows}, rows).mean("delimiter")
     assert mean.nan_to_num(-1.0).flatten().tolist() == [-1.0, -1.0, 0.75]
+
+
+@pytest.mark.parametrize(
+    ("row", "begin", "end"),
+    [([1, 5, 1, 6, 2, 2], [1], [2, 2]), ([5, 6], [], []), ([1, 2], [1, 2], [])],
+)
+def test_special_tokens_around_a_document_count_once(row: list[int], begin: list[int], end: list[int]) -> None:
+    """Also those of a document without other tokens: they are before it, not before and after it."""
+    around = special_tokens_around({"input_ids": torch.tensor([row])}, (1, 2))
+    assert around == {"name": "input_ids", "begin": begin, "end": end, "ids": sorted(set(row))}

@@ -97,7 +97,7 @@ def interval(values: Sequence[float]) -> tuple[float, float]:
 
 
 def synchronize(device: torch.device) -> Job:
-    """The function that waits for the work queued on a device.
+    """The function that waits, before a time is read, for the work queued on a device.
 
     A call on an accelerator returns before its kernels have run, so a clock without this measures the launch. The
     CPU computes within the call.
@@ -209,7 +209,7 @@ def _repeats(job: Job, wait: Job) -> int:
 
 
 def _sample(job: Job, repeats: int, wait: Job) -> float:
-    """Seconds of one timed call."""
+    """Seconds of one timed call of a model."""
     gc.disable()
     try:
         wait()

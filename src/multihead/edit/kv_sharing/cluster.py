@@ -50,7 +50,7 @@ STARTS = 8
 
 
 def cluster(layer: LayerAnatomy, own: HeadWeights, moments: Moments, kv_heads: int) -> KVGroups:
-    """The groups of an exchange search on the cost of sharing.
+    """The clusters of heads that an exchange search on the cost of sharing finds.
 
     Query heads that share a kv head already stay together: whole kv heads are clustered.
     """

@@ -121,7 +121,7 @@ class MomentSums:
         self.totals[name] = x if name not in self.totals else self.totals[name] + x.to(self.totals[name].device)
 
     def all_reduce(self, reduce: Callable[..., None]) -> None:
-        """Turn the sums of this rank into those of all; `reduce` sums tensors over ranks, in place."""
+        """Turn the input moments of this rank into those of all; `reduce` sums tensors over ranks, in place."""
         for moment in self.moments.values():
             moment.all_reduce(reduce)
         self.totals = {name: total.clone() for name, total in self.totals.items()}

@@ -70,7 +70,7 @@ class Metrics:
         return Metrics(torch.einsum("h,hwx->wx", weights, self.block), weights @ self.diagonal)
 
     def inverse(self, floor: float) -> Metrics:
-        """The inverse of the mean metric; variances below `floor` of the largest count as that much."""
+        """Inverse of the low-rank problem's mean; variances below `floor` of the largest count as that much."""
         values, vectors = torch.linalg.eigh(self.block)
         least = floor * values[-1].clamp_min(1e-300)
         return Metrics((vectors / values.clamp_min(least)) @ vectors.mT, 1 / self.diagonal.clamp_min(least))
@@ -149,7 +149,7 @@ def _orthonormal(basis: Basis, metric: Metrics) -> Basis:
 
 
 def _best_coefficients(basis: Basis, maps: Maps, metrics: Metrics) -> Coefficients:
-    """T_h = W_h C_h Bᵀ (B C_h Bᵀ)⁻¹: the best for each head, whatever its weights are."""
+    """The best T_h of the low-rank problem for each head, whatever its weights are: W_h C_h Bᵀ (B C_h Bᵀ)⁻¹."""
     right = metrics.times(basis).mT  # head, width, rank
     square = basis @ right
     slack = 1e-9 * square.diagonal(dim1=1, dim2=2).mean(1)

@@ -95,7 +95,7 @@ def set_kv_of_head(module: Any, kv_of_head: list[int]) -> bool:
 def _grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, Tensor | None]:
-    """softmax(q k[kv_of_head]ᵀ) v[kv_of_head], by the kernel that the model's config names."""
+    """softmax(q k[kv_of_head]ᵀ) v[kv_of_head] of shared kv heads, by the kernel that the model's config names."""
     groups = Groups(tuple(module.kv_of_head), key.shape[1])
     name = module.config.base._attn_implementation
     home: Any = sys.modules[type(module).__module__]

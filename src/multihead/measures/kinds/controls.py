@@ -95,14 +95,14 @@ def _statistics(documents: DocumentSums, sums: Sums, options: Statistics) -> Num
 
 
 def quiet(norm: PerDocument) -> PerDocument:
-    """How quiet each head is: 1 − ‖output‖ / median over the layer's heads, clamped at 0; 1 means no output."""
+    """How quiet each head is in a document: 1 − ‖output‖ / median of the layer, at least 0; 1 means no output."""
     typical = norm.nanquantile(0.5, dim=-1, keepdim=True)
     share = torch.where(typical > 0, norm / typical, (norm > 0).double())
     return (1 - share).clamp(min=0.0).masked_fill(norm.isnan(), torch.nan)
 
 
 def shuffled(documents: DocumentSums) -> Numbers:
-    """Expectation over all permutations of the ids with fixed weights, for rows that have such a key."""
+    """By chance: expectation over all permutations of the ids with fixed weights, for rows that have such a key."""
     assert documents.ids is not None
     collision = torch.tensor([_collision(i[r]) for i, r in zip(documents.ids, documents.real, strict=True)])
     mass = documents.heads.total
@@ -116,7 +116,7 @@ def shuffled(documents: DocumentSums) -> Numbers:
 
 
 def _collision(ids: Tensor) -> float:
-    """The probability that two different positions hold the same token."""
+    """By chance: the probability that two different positions hold the same token."""
     count = ids.unique(return_counts=True)[1].double()
     n = float(len(ids))
     return float((count * (count - 1)).sum() / (n * (n - 1))) if n > 1 else 0.0

@@ -293,7 +293,7 @@ class _Lists:
         return [n for n in self.index if n.startswith(statistic[:-1])]
 
     def control(self, rule: Rule, statistic: str, head: int) -> tuple[float, str]:
-        """The largest control, and its name."""
+        """The largest control of the evidence, and its name."""
         if statistic not in self.controls:
             suffix = f":{statistic}"
             self.controls[statistic] = [

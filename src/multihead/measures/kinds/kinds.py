@@ -109,7 +109,7 @@ def kinds_options(
     classes: Mapping[str, Sequence[int] | Sequence[str]] | None = None,
     offsets: int = 16,
 ) -> Statistics:
-    """Which tokens are special and which are of a class."""
+    """Options of the kinds: which tokens are special and which are of a class."""
     hint = 'classes={"colours": [17, 42]}'
     check_instance("classes", classes, Mapping | None, "a dict of name → ids or words, or None", hint=hint)
     special = integers("special", special)
@@ -163,7 +163,7 @@ class KindsMeasure:
             run(self.model, corpus, [self.shares], checkpoint=checkpoint, ranks=ranks, progress=report)
 
     def pieces_for(self, corpus: Corpus) -> Pieces:
-        """No pieces yet, with the options of a corpus."""
+        """Empty `Pieces` for the kinds, with the options of a corpus."""
         batching, special = corpus.batching, self.text.options.special
         length = piece_length(self.model, min(LENGTH, batching.max_tokens or LENGTH))
         return Pieces(
@@ -193,7 +193,7 @@ class KindsMeasure:
         return {around["name"]: ids}
 
     def _vocabulary(self, ids: Sequence[int]) -> list[int]:
-        """Ordinary tokens: of the model's embeddings, else of the first batch."""
+        """Ordinary tokens for rows that repeat: of the model's embeddings, else of the first batch."""
         special = set(self.text.options.special)
         embeddings: Any = getattr(self.model, "get_input_embeddings", None)
         size = None if embeddings is None else getattr(embeddings(), "num_embeddings", None)

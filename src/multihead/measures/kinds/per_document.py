@@ -140,7 +140,7 @@ def _blocks(
         Bool[Tensor, "batch head query"],
     ]
 ]:
-    """Values of each block by name, and the rows that count: real, finite, with at least two visible keys."""
+    """Values per document of each block, and the rows that count: real, finite, two visible keys or more."""
     offsets = torch.arange(-options.offsets, options.offsets + 1, device=problem.q.device)
     first_index = pairs.marks["first"].argmax(-1, keepdim=True)
     first = pairs.key_place.expand(first_index.shape[0], -1).gather(-1, first_index)
@@ -204,7 +204,7 @@ def _null_heads(problem: Problem, generator: torch.Generator) -> tuple[Problem, 
 
 @torch.no_grad()
 def alignment(problem: Problem, queries: Tokens, keys: Tokens) -> PerDocument:
-    """corr(i, j) for query i drawn uniformly and key j from its weights; 1 is a straight line through the text.
+    """Per document, corr(i, j) for query i drawn uniformly and key j from its weights; 1 is a straight line.
 
     Positions are passed to the kernel as values, so no map is stored. Weight on padding, which Whisper does not
     mask, does not count. NaN if all positions are the same.

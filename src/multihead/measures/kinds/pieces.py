@@ -138,7 +138,7 @@ _OF_TEXT = {"input_ids", "attention_mask", "token_type_ids", "special_tokens_mas
 
 
 def _rows_of_ids(document: Mapping[str, Any]) -> list[list[int]] | None:
-    """The token ids of a ready batch or of a row of a tokenized dataset, without padding; None if it holds more."""
+    """Token ids to cut into pieces: a ready batch's or dataset row's, without padding; None if it holds more."""
     ids, mask = document.get("input_ids"), document.get("attention_mask")
     of_ids = isinstance(ids, Tensor) or (isinstance(ids, list) and all(isinstance(i, int) for i in ids))
     if not of_ids or not set(document) <= _OF_TEXT:

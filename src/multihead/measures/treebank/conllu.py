@@ -156,7 +156,7 @@ def _spans(block: list[_Line]) -> tuple[dict[int, tuple[int, int]], str]:
 
 
 def _range(line: _Line, forms: dict[int, str]) -> tuple[int, int]:
-    """The words of a multiword token, such as 3-4."""
+    """The words of a CoNLL-U multiword token, such as 3-4."""
     first, _, last = line.id.partition("-")
     if not (
         first.isdigit() and last.isdigit() and int(first) < int(last) and {int(first), int(last)} <= forms.keys()

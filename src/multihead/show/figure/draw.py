@@ -24,7 +24,7 @@ MARKERS = "os^Dvx+"
 
 
 def draw_heatmap(axes: Any, chart: Heatmap) -> Any:
-    """The cells, frames and rules of a heatmap; returns the image, for a colour bar."""
+    """Draw the cells, frames and rules of a heatmap; returns the image, for a colour bar."""
     from matplotlib.colors import PowerNorm
     from matplotlib.patches import Rectangle
 
@@ -50,7 +50,7 @@ def draw_heatmap(axes: Any, chart: Heatmap) -> Any:
 
 
 def draw_head_grid(figure: Any, axes: Any, grid: HeadGrid) -> None:
-    """Rings of shares, circles coloured by words, or squares coloured by numbers."""
+    """Draw rings of shares, circles coloured by words, or squares coloured by numbers."""
     if grid.shares is not None:
         _rings(figure, axes, grid)
     elif grid.words is not None:
@@ -146,7 +146,7 @@ def _squares(figure: Any, axes: Any, grid: HeadGrid) -> None:
 
 
 def draw_lines(axes: Any, chart: LineChart) -> None:
-    """A line with markers per series, the first one thicker; a legend, and labelled vertical lines."""
+    """Draw a line with markers per series, the first one thicker; a legend, and labelled vertical lines."""
     for i, line in enumerate(chart.lines):
         axes.plot(
             *zip(*line.points, strict=True), label=line.name, color=LINE_COLOURS[i % len(LINE_COLOURS)],
