@@ -12,6 +12,7 @@ from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import curve
 from unit.test_wrong_use import IDS, model
 
+# The last name of each: bars are drawn ten times a second, so an earlier one may be missed.
 SHOWN: dict[str, tuple[Callable[[Any], object], str]] = {
     "measure": (lambda progress: mh.measure(model(), IDS, progress=progress), "statistics"),
     "theory": (lambda progress: mh.theory(model(), IDS, only=["10"], progress=progress), "L1"),
@@ -20,8 +21,8 @@ SHOWN: dict[str, tuple[Callable[[Any], object], str]] = {
     "importance": (lambda progress: mh.importance(model(), IDS, progress=progress), "gradients"),
     "similarity": (lambda progress: mh.similarity(model(), IDS, progress=progress), "similarity"),
     "plan": (lambda progress: mh.plan(model(), IDS, keep=0.5, method="fisher", progress=progress), "sensitivity"),
-    "cut": (lambda progress: _cut(progress), "refit L0"),
-    "curve": (lambda progress: _curve(progress), "random 0.5"),
+    "cut": (lambda progress: _cut(progress), "refit layers.1.down.weight"),
+    "curve": (lambda progress: _curve(progress), "curve"),
     "check": (lambda progress: mh.check(model(), model(), IDS, rounds=0, progress=progress), "quality"),
 }
 

@@ -368,7 +368,7 @@ def test_a_map_that_does_not_run_is_named(bert: BertModel, text: Calibration) ->
         ({"refit": "yes"}, "refit must be True or False, got 'yes'"),
         ({"refit": None}, "refit must be True or False, got None"),
         ({"distill": 5}, "distill must be a Distill or None, got the int 5"),
-        X,
+        ({"progress": 5}, "progress must be True, False or a function, got the int 5"),
     ],
 )
 def test_wrong_use_is_named(bert: BertModel, text: Calibration, given: dict[str, Any], message: str) -> None:

@@ -166,8 +166,8 @@ def test_documents_are_counted_and_copies_are_found() -> None:
     read: list[int] = []
     same = Documents.of(lambda: read.append(1) or ["a b", "c", "a b", "c"], "texts", documents.counts())  # type: ignore[func-returns-value]
     assert (same.fingerprint, same.copies, read) == (documents.fingerprint, documents.copies, [])
-    with pytest.raises(MultiheadError, match="batch must be texts or lists of token ids"):
-        Documents.of(lambda: [{"input_ids": torch.tensor([[1]])}], "batch")
+    with pytest.raises(MultiheadError, match="objects must be texts, lists of token ids or batches"):
+        Documents.of(lambda: [{"input_ids": object()}], "objects")
 
 
 def test_words_files_and_folders_are_read(tmp_path: Path) -> None:
