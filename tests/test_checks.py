@@ -25,7 +25,7 @@ def test_a_wrong_field_is_noticed() -> None:
 
 
 def test_an_axis_has_one_size_in_arguments_and_result() -> None:
-    def first(x: Float[Tensor, "row column"], rows: Float[Tensor, "row"]) -> Float[Tensor, "column"]:
+    def first(x: Float[Tensor, "row column"], rows: Float[Tensor, " row"]) -> Float[Tensor, " column"]:
         return x[0] if float(rows[0]) else x[:, 0]
 
     check = annotation_checks._check(first)

@@ -123,7 +123,7 @@ def _longt5_local(
 
 
 def _without_blocks(
-    bias: Float[Tensor, "batch #blocks head block three_blocks"], tokens: int
+    bias: Float[Tensor, " batch #blocks head block three_blocks"], tokens: int
 ) -> Float[Tensor, "batch head tokens tokens"]:
     """LongT5's bias of every query and key, written out; -inf where a key is in no block near the query's."""
     block = bias.shape[3]

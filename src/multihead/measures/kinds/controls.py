@@ -26,7 +26,7 @@ from multihead.model.statistics.statistics_options import Statistics
 WINDOWS = (*range(1, 9), 12, 16)
 """Half widths of the local windows to test."""
 
-Numbers = dict[str, Float[Tensor, "document #head"]]
+Numbers = dict[str, Float[Tensor, " document #head"]]
 
 
 def _statistic_names(options: Statistics) -> list[str]:

@@ -26,7 +26,7 @@ class DocumentMeans:
         self.moments = StreamMoments([None] * len(self.names), heads)
         self.heads = heads
 
-    def add(self, numbers: Mapping[str, Float[Tensor, "document #head"]]) -> None:
+    def add(self, numbers: Mapping[str, Float[Tensor, " document #head"]]) -> None:
         """Add documents; NaN marks a missing value."""
         present = [name for name in self.names if name in numbers]
         if present:
