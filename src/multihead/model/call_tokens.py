@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from multihead.errors import MultiheadError, SizeError
 from multihead.layer._coordinates import Coordinates
 from multihead.model.call import Tokens
+from multihead.model.model_inputs import is_encoder_decoder
 from multihead.model.token_limit import learned_positions
 
 _IDS = {"": ("input_ids", "idx", "ids", "tokens"), "decoder": ("decoder_input_ids",)}
@@ -182,10 +183,7 @@ def _reads_media(stack: str) -> bool:
 
 def _has_two_sequences(model: nn.Module) -> bool:
     """Whether the calls of a model have tokens of an encoder and of a decoder."""
-    config = getattr(model, "config", None)
-    return isinstance(model, nn.Transformer | nn.TransformerDecoder) or bool(
-        getattr(config, "is_encoder_decoder", False)
-    )
+    return isinstance(model, nn.Transformer | nn.TransformerDecoder) or is_encoder_decoder(model)
 
 
 def _ids_of(model: nn.Module, role: str, arguments: Mapping[str, Any]) -> Tensor | None:
