@@ -66,8 +66,8 @@ def test_json_and_a_text_of_its_own(multihead: Multihead, given: Folders, tmp_pa
     "words, line",
     [
         (("--at", "0.5,x"), "--at must be numbers, got 0.5,x"),
-        (("--at", "0,0.5"), "--at must be in (0, 1], got 0,0.5"),
-        (("--at", ","), "--at must be in (0, 1], got ,"),
+        (("--at", "0,0.5"), "--at must be in (0, 1], got 0\n\nhint: --at 0.5 is half of the heads"),
+        (("--at", ","), "--at must not be empty"),
         (("-o", "curve.txt"), "-o must be a .png or .svg file, got curve.txt"),
     ],
 )

@@ -198,7 +198,7 @@ DATA = {
 }
 
 
-@pytest.mark.fast("measure-vit", "curve-some_inputs:stack_and_vectors", "report-whisper")
+@pytest.mark.fast("measure-vit", "curve-some_inputs:stack_and_vectors", "report-whisper", "check-vit")
 @pytest.mark.parametrize("model", DATA)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command(command: str, model: str, here: Path, tmp_path: Path, multihead: Multihead) -> None:
@@ -209,6 +209,13 @@ def test_every_command(command: str, model: str, here: Path, tmp_path: Path, mul
     assert "--ids" not in said.err
     if command in ("prune", "group"):
         assert f"next: multihead check {model} {tmp_path / 'out'} --inputs" in said.err
+    if command == "check":
+        assert " 0 tokens" not in said.out
+    if (command, model) == ("check", "vit"):
+        assert "whole model, 1 × 10 tokens" in said.out, "9 patches and the class token, not channels or pixels"
+        assert "quality on 13 documents\n" in said.out, "one row of logits for each image"
+    if (command, model) == ("prune", "vit"):
+        assert "13 documents, 130 tokens; about " in said.err
 
 
 def test_a_run_is_resumed_on_the_same_inputs_only(here: Path, tmp_path: Path, multihead: Multihead) -> None:

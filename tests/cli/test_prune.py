@@ -162,7 +162,7 @@ def test_a_request_that_changes_nothing_exits_1(multihead: Multihead, given: Fol
     [
         (("--keep", "0"), "--keep must be in (0, 1], got 0"),
         (("--keep", "1.5"), "--keep must be in (0, 1], got 1.5"),
-        (("--keep", "nan"), "--keep must be in (0, 1], got nan"),
+        (("--keep", "nan"), "--keep must be finite, got nan"),
         (("--heads", "0.3"), "L0 has 3 heads, got head 3"),
         (("--heads", "L7H0"), "unknown layer in 'L7H0'; the model has L0 (3 heads), L1 (3 heads)"),
         (("--heads", "seven"), "'seven' is not a head name"),

@@ -162,7 +162,7 @@ def test_heads_that_are_gone_close_the_gate(multihead: Multihead, runs: Path) ->
 @pytest.mark.parametrize(
     "condition, line",
     [
-        ("entropy", "'entropy' is not a condition"),
+        ("entropy", "--fail-if entropy: 'entropy' is not a condition"),
         ("x>1", "x>1: unknown column 'x'"),
         ("kind>1", "kind>1: a change between words has no size"),
     ],

@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_left_out_and_said(
         (["{gpt2}", "9.0"], "unknown layer in '9.0'"),
         (["{gpt2}", "0.7"], "L0 has 3 heads, got head 7"),
         (["{gpt2}", "cat"], "'cat' is not a head name"),
-        (["{bare}", "0.1"], "bare has no tokenizer"),
+        (["{bare}", "0.1"], "the model has no tokenizer"),
         (["{gpt2}", "0.1", "--text", "nowhere"], "no such file: 'nowhere'"),
         (
             ["{gpt2}", "0.1", "--text", "the cat", "--from", "4"],

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+import multihead as mh
 from multihead.cli import main
 from multihead.corpus.python_manual import python_manual
+from multihead.errors import MultiheadError
 from zoo import ZOO
 
 
@@ -77,3 +79,17 @@ def test_python_brings_enough_prose() -> None:
     paragraphs = list(python_manual())
     assert sum(map(len, paragraphs)) > 6 * 4096
     assert all(len(p) > 200 and "\n" not in p for p in paragraphs)
+
+
+def test_python_has_the_same_default_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """The sample is too short for 3,500 tokens, so the manual inside Python is read too."""
+    words = ("theory", "embedded", "--only", "16", "--layer", "L1", "--tokens", "3500", "--json")
+    assert main(words) == 0
+    found = json.loads(capsys.readouterr().out)
+    model, tokenizer = mh.embedded()
+    options = {"tokenizer": tokenizer, "only": ["16"], "layers": ["L1"], "tokens": 3500}
+    assert mh.theory(model, **options).to_json() == found
+    documents = [*tokenizer.sample_texts(), *python_manual()]
+    assert mh.theory(model, documents, **options).to_json() == found
+    with pytest.raises(MultiheadError, match="data must be documents or batches, got None"):
+        mh.theory(model)

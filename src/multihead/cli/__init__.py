@@ -12,7 +12,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison]  # closed by >&-
         print_error("stdout is closed, so nothing can be printed\n\nhint: > /dev/null discards the output")
         return FAILURE
-    args = parse(words) if words else None
+    command, args = parse(words) if words else ("", None)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
-            code = _list_commands() if args is None else _run(args)
+            code = _list_commands() if args is None else _run(command, args)
         sys.stdout.flush()
     except BrokenPipeError:  # the reader of the pipe has closed it: the exit code is that of SIGPIPE
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -47,14 +47,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # a line helps a person at a terminal more than a traceback
         if os.environ.get("MULTIHEAD_TRACEBACK"):
             raise
-        print_error(_line(error, [] if args is None else command_parser(args.command).flags))
+        print_error(_line(error, {} if args is None else command_parser(command).flag_of))
         return FAILURE
     return code
 
 
-def _run(args: argparse.Namespace) -> int:
+def _run(command: str, args: argparse.Namespace) -> int:
     """Check the options of a command, then run it."""
-    module: Any = import_module(f"multihead.cli.{args.command}")
+    module: Any = import_module(f"multihead.cli.{command}")
     options = module.OPTIONS.of(args)
     options.check()
     return module.run(options)
@@ -66,11 +66,12 @@ def _list_commands() -> int:
     return 0
 
 
-def _line(error: Exception, flags: Sequence[str]) -> str:
+def _line(error: Exception, flags: Mapping[str, str]) -> str:
     """The one line of an error that ends a command."""
     if isinstance(error, MultiheadError):
         hint = None if error.hint is None else _as_flags(error.hint, flags)
-        return str(MultiheadError(error.message, hint=hint))
+        message = re.sub(r"^[a-z_]+(?= must )", lambda match: flags.get(match[0], match[0]), error.message)
+        return str(MultiheadError(message, hint=hint))
     if isinstance(error, OSError) and error.strerror:
         return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
     message = " ".join(str(error).split()) or "no message"
@@ -79,12 +80,12 @@ def _line(error: Exception, flags: Sequence[str]) -> str:
     return f"{type(error).__name__}: {message}\n\nhint: MULTIHEAD_TRACEBACK=1 prints the traceback"
 
 
-def _as_flags(hint: str, flags: Sequence[str]) -> str:
+def _as_flags(hint: str, flags: Mapping[str, str]) -> str:
     """A hint for Python, as the command line has it: force=True is --force, column="body" is --column "body"."""
 
     def flag(match: re.Match[str]) -> str:
-        name, value = f"--{match[1].replace('_', '-')}", match[2]
-        return match[0] if name not in flags else name if value == "True" else f"{name} {value}"
+        name, value = flags.get(match[1]), match[2]
+        return match[0] if name is None else name if value == "True" else f"{name} {value}"
 
     return re.sub(r"""\b([a-z_]+)=(\w+|'[^']*'|"[^"]*")""", flag, hint)
 

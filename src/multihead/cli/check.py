@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from multihead._base.plural import plural
 from multihead.cli.options import (
@@ -16,11 +15,7 @@ from multihead.cli.options import (
     option,
     positional,
 )
-from multihead.errors import MultiheadError
 from multihead.sources.pretrained import check_source
-
-if TYPE_CHECKING:
-    from multihead.table.condition import Condition
 
 EXAMPLES = """examples:
   multihead check minilm smaller/ --held-out held_out.txt
@@ -55,15 +50,13 @@ OPTIONS = CheckOptions
 
 def run(options: CheckOptions) -> int:
     """Run `multihead check`: compare a model with its cut copy."""
-    from multihead.corpus.language import check_language
     from multihead.edit.check.check import check
-    from multihead.edit.check.metrics import METRICS
+    from multihead.edit.check.metrics import METRICS, read_condition
 
     measured = [name for name, metric in METRICS.items() if options.rounds or metric.of != "speed"]
-    conditions = [_condition(text, measured) for text in options.fail_if]  # before the work
+    conditions = options.conditions(partial(read_condition, measured=measured))
     before, after = (options.load(name) for name in (options.model, options.cut))
     documents = options.documents(before, corpus=options.held_out)
-    check_language(before.tokenizer, documents, "the text")
     read = f"{documents.name}: {plural(documents.count, 'document')}"
     options.say(f"{before.summary()}; {after.summary()}; {read}")
     if options.is_sample(before, options.held_out):
@@ -79,15 +72,5 @@ def run(options: CheckOptions) -> int:
         **options.arguments(BatchOptions),
     )
     findings = report.findings(conditions)
-    options.print(str(report), report.plain() | {"findings": findings}, markup=False, soft_wrap=True)
+    options.print(str(report), report.plain() | {"findings": findings})
     return options.exit_code(findings)
-
-
-def _condition(text: str, measured: Sequence[str]) -> Condition:
-    """A condition of --fail-if; its errors name the option."""
-    from multihead.edit.check.metrics import read_condition
-
-    try:
-        return read_condition(text, measured)
-    except MultiheadError as error:
-        raise MultiheadError(f"--fail-if {text}: {error.message}", hint=error.hint) from error

@@ -40,7 +40,7 @@ def run(options: CompareOptions) -> int:
     from multihead.table.condition import Condition
     from multihead.table.table import HeadTable
 
-    conditions = [Condition.of(text) for text in options.fail_if]
+    conditions = options.conditions(Condition.of)
     change = HeadTable.load(options.before).compare(HeadTable.load(options.after))
     findings = change.findings(conditions)
     missing = [] if options.allow_missing or not conditions else [*change.only_before, *change.only_after]

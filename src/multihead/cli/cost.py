@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from multihead.cli.options import JsonOptions, Options, option, positional
-from multihead.cli.output import write, write_json
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import SOURCES
 
@@ -42,9 +41,15 @@ OPTIONS = CostOptions
 
 
 def run(options: CostOptions) -> int:
-    """Run `multihead cost`: print the costs, or those before and after."""
+    """Run `multihead cost`: print the costs, those before and after, or the known models."""
     if options.list:
-        return _list_known(options.json)
+        from multihead.measures.cost.cost_text import known_models_text
+        from multihead.measures.cost.known_models import known_models
+
+        known = known_models().values()
+        rows = {m.name: {"origin": m.origin, "checked": m.checked} for m in known}
+        options.print(known_models_text([(m.name, m.specs) for m in known]), rows)
+        return 0
     if options.model is None:
         raise MultiheadError("multihead cost needs a model", hint="multihead cost gpt3, or multihead cost --list")
     from multihead.sources.model_cost import cost
@@ -55,21 +60,5 @@ def run(options: CostOptions) -> int:
     if options.kv_heads is not None:
         after = after.grouped(options.kv_heads)
     result = before if after is before else before.compare(after)
-    if options.json:
-        write_json(result.to_json())
-    else:
-        write(str(result))
-    return 0
-
-
-def _list_known(as_json: bool) -> int:
-    """Run `multihead cost --list`: print the known models."""
-    from multihead.measures.cost.cost_text import known_models_text
-    from multihead.measures.cost.known_models import known_models
-
-    known = known_models().values()
-    if as_json:
-        write_json({m.name: {"origin": m.origin, "checked": m.checked} for m in known})
-    else:
-        write(known_models_text([(m.name, m.specs) for m in known]))
+    options.print(str(result), result.to_json())
     return 0

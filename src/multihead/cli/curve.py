@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from multihead._base.atomic_files import check_new
 from multihead._base.plural import plural
-from multihead.cli.options import HeldOutOptions, option
+from multihead.cli.options import HeldOutOptions, names, option
 from multihead.cli.prune_and_group import METHODS, FitOptions
 from multihead.errors import MultiheadError
 
@@ -25,27 +25,26 @@ documents."""
 class CurveOptions(FitOptions, HeldOutOptions, title="the curve"):
     """Cut a model at several sizes by several methods, and draw the quality of each cut."""
 
-    at: str = option("0.875,0.75,0.625,0.5,0.375,0.25", "shares of heads kept", metavar="0.75,0.5")
+    shares: str = option("0.875,0.75,0.625,0.5,0.375,0.25", "shares of heads kept", "--at", metavar="0.75,0.5")
     method: tuple[str, ...] = option((), "may be repeated (default: obs, fisher, random)", choices=METHODS)
     out: Path = option(Path("curve.png"), ".png or .svg", "-o", "--out", metavar="FILE")
     force: bool = option(False, "overwrite FILE")
 
-    def shares(self) -> list[float]:
-        """The shares of heads in --at."""
+    def points(self) -> dict[str, Any]:
+        """The points to cut at, as arguments of the library."""
         try:
-            shares = [float(word) for word in self.at.replace(",", " ").split()]
+            shares = sorted({float(share) for share in names([self.shares])}, reverse=True)
         except ValueError:
-            raise MultiheadError(f"--at must be numbers, got {self.at}", hint="--at 0.75,0.5,0.25") from None
-        if not shares or not all(math.isfinite(x) and 0 < x <= 1 for x in shares):
-            raise MultiheadError(f"--at must be in (0, 1], got {self.at}", hint="--at 0.75,0.5,0.25")
-        return sorted(set(shares), reverse=True)
+            raise MultiheadError(f"--at must be numbers, got {self.shares}", hint="--at 0.75,0.5,0.25") from None
+        return {"shares": shares, "methods": tuple(dict.fromkeys(self.method)) or METHODS}
 
     def check(self) -> None:
         """Raise unless the options of `multihead curve` fit together."""
         super().check()
+        from multihead.edit.check.curve import check_points
         from multihead.show.figure.style import check_installed
 
-        self.shares()
+        check_points(**self.points())
         check_new(self.out, self.force)
         if self.out.suffix not in (".png", ".svg"):
             raise MultiheadError(f"-o must be a .png or .svg file, got {self.out}", hint="-o curve.png")
@@ -58,37 +57,22 @@ OPTIONS = CurveOptions
 def run(options: CurveOptions) -> int:
     """Run `multihead curve`: cut at several sizes, draw the quality of each cut."""
     from multihead.edit.check.curve import curve
-    from multihead.edit.plan_and_cut import CalibrationCost
-    from multihead.show.cut_curve import split_documents
     from multihead.show.figure import curve as draw
 
     loaded = options.load(options.model)
-    documents = options.documents(loaded, corpus=options.calibration)
-    fit = list(documents)
+    documents, reading = options.read_calibration(loaded)
+    held_out = None
     if options.held_out:
-        held_out = list(replace(options, ids=None, inputs=None).documents(loaded, corpus=options.held_out))
-    else:
-        fit, held_out = split_documents(fit)
-    if not fit or not held_out:
-        raise MultiheadError(
-            f"a curve needs documents to fit to and to check on, got {len(fit)} and {len(held_out)}",
-            hint="--held-out held_out.txt",
-        )
-    text = options.read_calibration(loaded, fit, documents.name)
-    shares, methods, refit = options.shares(), tuple(dict.fromkeys(options.method)) or METHODS, not options.no_refit
-    cost, points = CalibrationCost.of(loaded.model, text), len(methods) * len(shares)
-    estimate = cost.estimate(cost.of_curve(points, refit=refit))
-    options.say(f"{plural(len(held_out), 'document')} to check on; {plural(points, 'point')}, {estimate}")
+        held_out = replace(options, ids=None, inputs=None).documents(loaded, corpus=options.held_out)
     result = curve(
         loaded.model,
-        text,
+        documents,
         held_out,
-        tokenizer=loaded.tokenizer,
-        shares=shares,
-        methods=methods,
-        refit=refit,
-        seed=options.seed,
+        refit=not options.no_refit,
         progress=not options.quiet,
+        say=options.say,
+        **options.points(),
+        **reading,
     )
     options.out.parent.mkdir(parents=True, exist_ok=True)
     draw(result, title=f"{loaded.name}: {plural(result.heads, 'head')}").savefig(options.out)

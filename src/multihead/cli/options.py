@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import argparse
 from argparse import ArgumentParser, Namespace
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from inspect import get_annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from multihead.cli.output import note, out, print_findings, write_json
+from multihead.cli.output import note, out, print_findings, write, write_json
 from multihead.errors import MultiheadError
 from multihead.sources.pretrained import SOURCES, check_source
 
 if TYPE_CHECKING:
     from multihead.corpus.documents import Documents
     from multihead.sources.pretrained import Pretrained
+    from multihead.table.condition import Condition
 
 
 T = TypeVar("T", bound="Options")  # not `Self`, which the annotation checks of the tests refuse
@@ -64,7 +65,7 @@ class Options:
     def add(cls, parser: ArgumentParser) -> None:
         """Add every field as an argument: of the model first, then of the command, then of what it inherits."""
         group: Any = parser
-        for base in sorted(cls.__mro__, key=lambda base: base not in (ModelOptions, LoadOptions)):
+        for base in sorted(cls.__mro__[:-1], key=lambda base: base not in (ModelOptions, LoadOptions)):
             if title := vars(base).get("title"):
                 group = parser.add_argument_group(title)
             for one in _options(base):
@@ -73,7 +74,7 @@ class Options:
     @classmethod
     def of(cls: type[T], args: Namespace) -> T:
         """The options that were typed, and the defaults of the others."""
-        values = {one.name: getattr(args, one.name) for one in _all_options(cls) if hasattr(args, one.name)}
+        values = {name: tuple(x) if isinstance(x, list) else x for name, x in vars(args).items()}
         for one in _all_options(cls):
             value, least = values.get(one.name), one.metadata["least"]
             if least is not None and value is not None and not value >= least:  # true of nan, too
@@ -81,8 +82,7 @@ class Options:
                     f"{_names(one)[-1]} must be at least {least:g}, got {value}",
                     hint=f"choose a number >= {least:g}",
                 )
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
-        return cls(**values, words=tuple(getattr(args, "words", ())), typed=frozenset(values))
+        return cls(**values, typed=frozenset(values))
 
     def check(self) -> None:
         """Raise for options that contradict each other, before anything is loaded."""
@@ -97,11 +97,9 @@ def _all_options(cls: type[Options]) -> Sequence[Field[Any]]:
     return [one for one in fields(cls) if "help" in one.metadata]
 
 
-def _options(cls: type) -> Sequence[Field[Any]]:
+def _options(cls: type[Options]) -> Sequence[Field[Any]]:
     """The options that a class declares, without those it inherits."""
-    return (
-        [one for one in _all_options(cls) if one.name in get_annotations(cls)] if issubclass(cls, Options) else []
-    )
+    return [one for one in _all_options(cls) if one.name in get_annotations(cls)]
 
 
 def _names(one: Field[Any]) -> tuple[str, ...]:
@@ -285,6 +283,8 @@ class JsonOptions(Options):
         """The result on stdout, or its data as JSON."""
         if self.json:
             write_json(data)
+        elif isinstance(result, str):
+            write(result)
         else:
             out().print(result, **style)
 
@@ -299,6 +299,16 @@ class ConditionOptions(JsonOptions, title="the gate"):
     """Of a gate for CI."""
 
     fail_if: tuple[str, ...] = option((), "exit 1 if it is met; may be repeated", metavar="CONDITION")
+
+    def conditions(self, read: Callable[[str], Condition]) -> list[Condition]:
+        """The conditions, read before the work; errors name the option."""
+        conditions: list[Condition] = []
+        for text in self.fail_if:
+            try:
+                conditions.append(read(text))
+            except MultiheadError as error:
+                raise MultiheadError(f"--fail-if {text}: {error.message}", hint=error.hint) from error
+        return conditions
 
     def exit_code(self, findings: Sequence[object]) -> int:
         """1 if there are findings, which are printed unless the result is JSON."""

@@ -60,6 +60,11 @@ class Parser(argparse.ArgumentParser):
         """Every option, as --batch-size."""
         return list(self._option_string_actions)
 
+    @property
+    def flag_of(self) -> dict[str, str]:
+        """The flag of every argument of the library: of batch_size, --batch-size."""
+        return {x.dest: y for x in self._actions for y in reversed(x.option_strings) if y.startswith("--")}
+
     def error(self, message: str) -> NoReturn:
         """End with one line and where to read more, instead of the usage of all options."""
         print_error(f"{message}\n\nhint: see {self.prog} --help")
@@ -100,16 +105,15 @@ def command_parser(command: str) -> Parser:
     return parser
 
 
-def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The parsed command line; misspelt commands and options end the process with a suggestion."""
+def parse(argv: Sequence[str]) -> tuple[str, argparse.Namespace]:
+    """The command, and the options that were typed; misspelt ones end the process with a suggestion."""
     at = next((at for at, word in enumerate(argv) if not word.startswith("-")), len(argv))
     top = top_parser()
     top.parse_args(argv[:at], argparse.Namespace())  # without a command, this ends the process
     command = argv[at]
     if command not in COMMANDS:
         top.error(f"unknown command {command!r}{_did_you_mean(command, COMMANDS)}")
-    names = argparse.Namespace(command=command, words=list(argv))
-    return command_parser(command).parse_args(argv[at + 1 :], names)
+    return command, command_parser(command).parse_args(argv[at + 1 :], argparse.Namespace(words=list(argv)))
 
 
 def _did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,15 +57,14 @@ class PruneOptions(CutOptions, title="which heads (one of the first three)"):
                 f"only one of --keep, --heads and --budget may be given, got {' and '.join(first)}",
                 hint="choose one",
             )
-        if self.keep is not None and not (math.isfinite(self.keep) and 0 < self.keep <= 1):
-            raise MultiheadError(
-                f"--keep must be in (0, 1], got {self.keep:g}", hint="--keep 0.5 keeps half of the heads"
-            )
         if self.remove and not names(self.remove):
             raise MultiheadError("--heads must name a head, got none", hint="--heads 3.7,4.1 or --heads L3H7")
         from multihead.edit.budget import parse
+        from multihead.edit.make_plan import check_share
         from multihead.table import head_names
 
+        if self.keep is not None:
+            check_share("keep", self.keep)
         for name in names(self.remove):
             head_names.parse(name)
         if self.budget is not None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -16,7 +15,7 @@ from multihead.cli.output import note, out, write_json
 from multihead.errors import MultiheadError
 
 if TYPE_CHECKING:
-    from multihead.edit.calibration import Calibration
+    from multihead.corpus.documents import Documents
     from multihead.edit.distill import Distill
     from multihead.edit.plan import Plan
     from multihead.edit.plan_and_cut import CutResult
@@ -36,19 +35,17 @@ class FitOptions(ModelOptions, CalibrationOptions, OutputOptions):
     no_refit: bool = option(False, "leave the remaining weights unchanged")
     seed: int = option(0, "random seed: of probes and of the order of batches", metavar="N")
 
-    def read_calibration(self, loaded: Pretrained, documents: Iterable[Any], name: str) -> Calibration:
-        """The text of --calibration as a `Calibration`; prints a line about it."""
-        from multihead.edit.calibration import Calibration
-
-        batches = self.arguments(BatchOptions, typed=True)
-        text = Calibration(loaded.model, documents, tokenizer=loaded.tokenizer, seed=self.seed, **batches)
-        size = f"{plural(text.documents, 'document')}, {plural(text.tokens + text.tokens_held_out, 'token')}"
-        self.say(f"{loaded.summary()}; calibration: {name}, {size}")
+    def read_calibration(self, loaded: Pretrained) -> tuple[Documents, dict[str, Any]]:
+        """The text of --calibration, and the other arguments of `Calibration`; prints a line about it."""
+        documents = self.documents(loaded, corpus=self.calibration)
+        count = plural(documents.count, "document")
+        self.say(f"{loaded.summary()}; calibration: {documents.name}, {count}")
         if self.is_sample(loaded, self.calibration):
             self.say(
                 "note: without --calibration a small sample of English stands in for text like the model's own"
             )
-        return text
+        batches = self.arguments(BatchOptions, typed=True)
+        return documents, {"tokenizer": loaded.tokenizer, "seed": self.seed, **batches}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +119,7 @@ def run_cut(options: CutOptions) -> int:
     """Run `prune` or `group`: plan, cut and save. Under torchrun the first process prints and writes."""
     from multihead.corpus.data_parallel import data_parallel
     from multihead.corpus.ranks import Ranks
+    from multihead.edit.calibration import Calibration
     from multihead.edit.plan_and_cut import cut_timed, plan_of_file, plan_to_cut
 
     stored = plan_of_file(options.plan, options.requested(), options.force)
@@ -132,8 +130,8 @@ def run_cut(options: CutOptions) -> int:
             options.say(f"the plan of {options.plan}")
         text = None
         if stored is None or not options.dry_run:
-            documents = options.documents(loaded, corpus=options.calibration)
-            text = options.read_calibration(loaded, documents, documents.name)
+            documents, reading = options.read_calibration(loaded)
+            text = Calibration(loaded.model, documents, **reading)
         fit: dict[str, Any] = {"refit": not options.no_refit, "distill": options.distillation()}
         plan_options: dict[str, Any] = {"only_plan": options.dry_run, "say": None if options.quiet else options.say}
         plan_options |= fit | options.request() | {"seed": options.seed}

@@ -77,7 +77,7 @@ def run(options: ReportOptions) -> int:
         )
     written = options.out.stat().st_size
     data = {**report.to_json(), "page": str(options.out), "bytes": written}
-    options.print(report.summary(), data, markup=False, soft_wrap=True)
+    options.print(report.summary(), data)
     for text in report.notes:
         options.say(f"note: {text}")
     options.say(f"{options.out}: {size(written)}; open it in a browser")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from multihead.cli.options import (
@@ -74,7 +73,6 @@ def arguments_of(options: PageOptions, source: str) -> tuple[Pretrained, dict[st
 
     Texts are read before the model is loaded: the cheap checks come first.
     """
-    from multihead.corpus.language import LOOKED_AT, check_language
     from multihead.corpus.read_texts import read_text
     from multihead.corpus.two_texts import two_texts
 
@@ -83,7 +81,6 @@ def arguments_of(options: PageOptions, source: str) -> tuple[Pretrained, dict[st
     if shown and loaded.tokenizer is None:
         raise MultiheadError(f"{loaded.name} has no tokenizer, so text cannot be read", hint="omit --text")
     documents = options.documents(loaded, corpus=options.corpus)
-    check_language(loaded.tokenizer, [*shown, *islice(documents, LOOKED_AT)], "the text")
     if not shown and not options.corpus and options.ids is None:
         sample = [document for document in documents if isinstance(document, str)]
         shown = [sample[index] for index in SHOWN if index < len(sample)]

@@ -136,7 +136,6 @@ def _is_table(name: str, head: str | None) -> bool:
 def _show_map(options: ShowOptions) -> int:
     """Draw the attention map of one head, for `multihead show MODEL HEAD`."""
     from multihead.corpus.read_texts import read_text
-    from multihead.model.token_limit import token_limit
     from multihead.show.terminal_head_map import TerminalHeadMap
 
     if options.head is None:
@@ -146,12 +145,7 @@ def _show_map(options: ShowOptions) -> int:
         )
     text = read_text(options.text)
     loaded = options.load(options.run)
-    if loaded.tokenizer is None:
-        raise MultiheadError(
-            f"{loaded.name} has no tokenizer, so text cannot be read",
-            hint="in Python: mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
-        )
-    head_map = TerminalHeadMap.of(loaded.model, loaded.tokenizer, options.head, text, token_limit(loaded.model))
+    head_map = TerminalHeadMap.of(loaded.model, loaded.tokenizer, options.head, text)
     if options.json:
         write_json({"model": loaded.name, "text": text, **head_map.plain()})
         return 0

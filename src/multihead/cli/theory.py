@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 
 from multihead.cli.options import JsonOptions, ModelOptions, Options, TextOptions, names, option
 from multihead.cli.output import note
@@ -36,15 +35,14 @@ OPTIONS = TheoryOptions
 
 def run(options: TheoryOptions) -> int:
     """Run `multihead theory`: print the table, or all numbers."""
-    from multihead.corpus.python_manual import python_manual
     from multihead.statements.theory import theory
 
     loaded = options.load(options.model)
-    documents = options.documents(loaded, text=options.text, corpus=options.corpus)
-    chosen = options.text or options.corpus or options.ids or options.inputs or loaded.inputs or options.limit
+    texts = options.text or options.corpus or options.ids or options.inputs or loaded.inputs or options.limit
+    own = texts or loaded.tokenizer is None
     result = theory(
         loaded.model,
-        documents if chosen else chain(documents, python_manual()),
+        options.documents(loaded, text=options.text, corpus=options.corpus) if own else None,
         tokenizer=loaded.tokenizer,
         only=names(options.only) or None,
         layers=names(options.layers) or None,

@@ -40,8 +40,6 @@ from multihead.edit.calibration_text import (
     joined,
     read_pieces,
     ready_fit_and_held_out,
-    rows_of,
-    tokens_in,
     why_whole,
 )
 from multihead.edit.head_covariance import head_covariance
@@ -58,9 +56,10 @@ from multihead.model.anatomy import anatomy
 from multihead.model.compiled import inner
 from multihead.model.fingerprint import fingerprint
 from multihead.model.layer_anatomy import Anatomy, LayerAnatomy
-from multihead.model.model_inputs import documents_in
+from multihead.model.model_inputs import documents_in, rows_of
 from multihead.model.run_by_blocks import BlockRun, Fronts, fronts_of
 from multihead.model.statistics.second_moments import Square
+from multihead.model.token_count import TokenCount
 from multihead.model.token_limit import learned_positions
 
 PIECE = 512
@@ -130,12 +129,14 @@ class Calibration:
         self._rows, self._batched = fit, partial(batched, model, tokenizer=tokenizer, batch_size=batch_size)
         self._fit = self._batched(fit, draw=draw) + ready_fit
         self._held = self._batched(held, draw=draw) + ready_held
+        self.tokens_in = TokenCount(model, whole=bool(self._whole))
+        """counts the tokens of a batch"""
         self.documents_to_fit = sum(map(documents_in, self._fit))
         """pieces of long ones count"""
         self.documents = self.documents_to_fit + sum(map(documents_in, self._held))
-        self.tokens = sum(map(len, fit)) + sum(map(tokens_in, ready_fit))
+        self.tokens = sum(map(len, fit)) + sum(map(self.tokens_in, ready_fit))
         """tokens to fit"""
-        self.tokens_held_out = sum(map(tokens_in, self._held))
+        self.tokens_held_out = sum(map(self.tokens_in, self._held))
         self._warned = False
         self._learned_from = ""
         unknown = getattr(tokenizer, "unk_token_id", None)
@@ -262,6 +263,11 @@ class Calibration:
                 "Where they are few the ridge keeps the weights near what they were",
                 stacklevel=3,
             )
+
+    @property
+    def summary(self) -> str:
+        """The size of the text: documents and tokens, those held out included."""
+        return f"{plural(self.documents, 'document')}, {plural(self.tokens + self.tokens_held_out, 'token')}"
 
     def __repr__(self) -> str:
         held = sum(documents_in(b) for b in self._held)

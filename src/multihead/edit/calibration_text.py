@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import random
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from multihead._base.plural import plural
@@ -17,21 +15,12 @@ from multihead.corpus.batches import BATCH_SIZE, Batching, Document, batches, ma
 from multihead.corpus.padding_check import PaddingCheck
 from multihead.errors import ModelRunError, SizeError
 from multihead.model.forward import Forward
-from multihead.model.model_inputs import documents_in, is_encoder_decoder
+from multihead.model.model_inputs import documents_in, is_encoder_decoder, rows_of
 
 BATCH_TOKENS = 2048
 """A batch holds no more, padding included, unless one document does."""
 BATCH_DOCUMENTS = 64
 """A batch of short documents holds no more, if no batch size is given."""
-
-
-def tokens_in(batch: Inputs) -> int:
-    """Real tokens of a calibration batch, by its mask; all of them where there is none."""
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return int((mask != 0).sum())
-    first = next((x for x in batch.values() if isinstance(x, Tensor)), torch.empty(0))
-    return math.prod(first.shape[:2])
 
 
 def read_pieces(
@@ -155,10 +144,6 @@ def why_whole(model: nn.Module, ready: Sequence[Inputs]) -> str:
             forward(batch)  # raises if the row is not at fault
             return f"a row alone does not run: {error.message}"
     return ""
-
-
-def rows_of(batch: Inputs, rows: slice, count: int) -> Inputs:
-    return {n: x[rows] if isinstance(x, Tensor) and x.ndim and x.shape[0] == count else x for n, x in batch.items()}
 
 
 def batched(

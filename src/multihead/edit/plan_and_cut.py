@@ -25,7 +25,6 @@ from multihead._base.estimate import Estimate, ForwardCost, duration
 from multihead._base.number_text import number
 from multihead._base.progress import Progress
 from multihead.edit.calibration import Calibration, anatomy_on
-from multihead.edit.calibration_text import tokens_in
 from multihead.edit.cut import cut
 from multihead.edit.distill import Distill
 from multihead.edit.make_plan import plan as make_plan
@@ -55,7 +54,7 @@ class CalibrationCost:
     @staticmethod
     def of(model: nn.Module, text: Calibration) -> CalibrationCost:
         first = next(text.fit())
-        batches = sum(map(tokens_in, text.fit())) / max(1, tokens_in(first))
+        batches = sum(map(text.tokens_in, text.fit())) / max(1, text.tokens_in(first))
         return CalibrationCost(ForwardCost.of(model, first, Forward(model)), batches)
 
     def estimate(self, forwards: float) -> Estimate:
@@ -103,7 +102,7 @@ def plan_to_cut(
     Args:
         text: what the plan and the cut are fitted to; None only to check a stored plan.
         only_plan: the estimate is that of the plan alone.
-        say: called with an estimate of the work, `refit` and `distill` included.
+        say: called with the size of the text and an estimate of the work, `refit` and `distill` included.
     """
     if stored is not None:
         stored.check(model)
@@ -117,7 +116,7 @@ def plan_to_cut(
             runs = RUNS[request["method"]] if "method" in request else GROUPING
         if not only_plan:
             runs += cost.of_cut(refit=refit, distill=0 if distill is None else distill.steps, steps=len(text))
-        say(str(cost.estimate(runs)))
+        say(f"{text.summary}; {cost.estimate(runs)}")
     planned = stored or make_plan(text.model, text, progress=progress, **request)
     return replace(planned, calibration=text)
 

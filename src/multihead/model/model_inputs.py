@@ -55,3 +55,9 @@ def is_encoder_decoder(model: nn.Module) -> bool:
 def documents_in(batch: Mapping[str, Any]) -> int:
     """The number of documents in a batch: the length of the first axis of its first tensor."""
     return next((x.shape[0] for x in batch.values() if isinstance(x, Tensor) and x.ndim), 1)
+
+
+def rows_of(batch: Mapping[str, Any], rows: slice, documents: int) -> dict[str, Any]:
+    """Some rows of the tensors in a batch that have a row for each of so many documents."""
+    per_document = {n: isinstance(x, Tensor) and x.ndim > 0 and x.shape[0] == documents for n, x in batch.items()}
+    return {name: x[rows] if per_document[name] else x for name, x in batch.items()}

@@ -12,7 +12,7 @@ from torch import nn
 
 from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
-from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve
+from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve, split_documents
 from multihead.edit.check.metrics import METRICS
 from multihead.edit.check.speed import whole_model
 from multihead.errors import MultiheadError
@@ -20,9 +20,6 @@ from multihead.measures.cost.cost import USUAL_TOKENS, Cost, cost
 from multihead.measures.cost.cost_text import cost_cells
 from multihead.model.token_limit import token_limit
 from multihead.show.quality_curve import LIMIT, CurveLine, CurvePoint, QualityCurve
-
-EVERY = 4
-"""Every fourth document judges, and nothing is fitted to it."""
 
 ROUNDS = 5
 """rounds that time a point of the first method next to the original"""
@@ -45,8 +42,6 @@ def cut_curve(
     timed against the original.
     """
     fit, held_out = split_documents(documents)
-    if not fit or not held_out:
-        raise MultiheadError(f"a curve needs at least {EVERY} documents, one of which judges, got {len(documents)}")
     details: dict[tuple[str, float], CurvePoint] = {}
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -70,11 +65,6 @@ def cut_curve(
     warned = dict.fromkeys(str(w.message) for w in caught)
     shown = curve_of_cuts(measured, details, limit=limit)
     return replace(shown, fitted=len(fit), notes=(*shown.notes, *(f"curve: {note}" for note in warned)))
-
-
-def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
-    """The documents that a curve fits to, and every fourth one, which judges."""
-    return [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1], list(documents[EVERY - 1 :: EVERY])
 
 
 def curve_of_cuts(

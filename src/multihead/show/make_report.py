@@ -25,6 +25,7 @@ from multihead._base.atomic_files import check_new, check_writable
 from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead.corpus.batches import BATCH_SIZE, Document
 from multihead.corpus.documents import CachedCorpus, rereadable
+from multihead.corpus.language import LOOKED_AT, check_language
 from multihead.edit.check.curve import Curve
 from multihead.edit.saliency import check_method
 from multihead.errors import MultiheadError, SizeError
@@ -124,6 +125,8 @@ def report(
         options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
         corpus = CachedCorpus(model, documents, **options)
     texts = _texts(text, corpus.documents)
+    if not isinstance(data, CachedCorpus):
+        check_language(tokenizer, [*texts, *islice(corpus.documents, LOOKED_AT)], "the text")
     if say is not None:
         model_name = name or type(model).__name__
         for line in announcement(model, corpus, model_name, corpus_name, parts, importance=importance, cut=cut):

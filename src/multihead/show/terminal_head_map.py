@@ -22,6 +22,7 @@ from torch import nn
 from multihead._base.charts import Heatmap
 from multihead._base.number_text import number
 from multihead.corpus.batches import batches
+from multihead.errors import MultiheadError
 from multihead.measures.statistics_sum import with_special
 from multihead.model.capture import capture
 from multihead.model.find_sites import find_sites
@@ -29,6 +30,7 @@ from multihead.model.forward import Forward
 from multihead.model.kept_tensors import Keep
 from multihead.model.sites import find
 from multihead.model.statistics.statistics_options import Statistics
+from multihead.model.token_limit import token_limit
 from multihead.show.terminal import TerminalHeatmap
 from multihead.show.tokens import Words
 from multihead.table.view import STATISTICS
@@ -54,7 +56,16 @@ class TerminalHeadMap:
     def of(
         model: nn.Module, tokenizer: Any, head: str, text: str, max_tokens: int | None = None
     ) -> TerminalHeadMap:
-        """Run the model once, for a head's map in the terminal."""
+        """Run the model once, for a head's map in the terminal.
+
+        `max_tokens`: of a window of the text; default: as many as the model can read.
+        """
+        if tokenizer is None:
+            raise MultiheadError(
+                "the model has no tokenizer, so text cannot be read",
+                hint="mh.capture(model, keep='qk'), then mh.figure.attention(heads['L3H7'])",
+            )
+        max_tokens = token_limit(model) if max_tokens is None else max_tokens
         site, index = find(head, find_sites(model))
         pieces = list(batches(model, [text], tokenizer=tokenizer, batch_size=1, max_tokens=max_tokens))
         statistics = with_special(Statistics(), tokenizer)

@@ -14,6 +14,7 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, cast
 
 import torch
@@ -32,6 +33,8 @@ from multihead._base.arguments import (
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.accumulator import Accumulator, Batch, Inputs
 from multihead.corpus.batches import Document, batches
+from multihead.corpus.python_manual import python_manual
+from multihead.corpus.read_texts import read_documents
 from multihead.corpus.run import BatchRunner
 from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.layer import Problem, weights_of
@@ -45,9 +48,10 @@ from multihead.model.compiled import inner
 from multihead.model.head_weights import HeadWeights
 from multihead.model.projection_inputs import ProjectionInputs, Projections, projections_of
 from multihead.model.sites import Key, Site, Sites, original_numbers
+from multihead.model.token_count import TokenCount
 from multihead.model.token_limit import learned_positions
 from multihead.statements.layer_sample import LayerSample, SequenceSample
-from multihead.statements.output_change import count_tokens, output_change
+from multihead.statements.output_change import output_change
 
 Data = Tensor | Mapping[str, Any] | Iterable[Document]
 
@@ -63,17 +67,23 @@ ROOM = 1 << 30
 
 def layer_samples(
     model: nn.Module,
-    data: Data,
+    data: Data | None,
     *,
     tokenizer: Any = None,
     layers: Sequence[str | int] | None = None,
     tokens: int = TOKENS,
     seed: int = 0,
 ) -> Iterator[LayerSample]:
-    """A sample of about `tokens` tokens at every attention of a model, or at those named in `layers`."""
+    """A sample of about `tokens` tokens at every attention of a model, or at those named in `layers`.
+
+    Without data, a model with a tokenizer reads the sample text, then the manual inside Python.
+    """
     check_model(model)
-    check_data(data)
     check_tokenizer(tokenizer)
+    if data is None and tokenizer is not None:
+        data = chain(read_documents(tokenizer, model=model), python_manual())
+    check_data(data)
+    assert data is not None
     check_count("tokens", tokens)
     check_seed(seed)
     labels = _labels(layers)
@@ -110,10 +120,10 @@ def _batches(model: nn.Module, data: Data, tokenizer: Any, tokens: int) -> list[
         return [_like_model(model, _layer_inputs(model, data, tokens))]
     piece = min(PIECE, learned_positions(model) or PIECE)
     enough: list[Inputs] = []
-    count = 0
+    tokens_in, count = TokenCount(model, whole=True), 0
     for batch in batches(model, data, tokenizer=tokenizer, max_tokens=piece):
         enough.append(_like_model(model, batch))
-        count += count_tokens(batch)
+        count += tokens_in(enough[-1])
         if count >= tokens:
             break
     return enough

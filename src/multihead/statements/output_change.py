@@ -28,6 +28,7 @@ from multihead.model.model_inputs import plain_inputs
 from multihead.model.rerun_from_attention import Change
 from multihead.model.rerun_strategies import Read, Reruns
 from multihead.model.sites import Sites
+from multihead.model.token_count import TokenCount
 
 TOKENS = 256
 """Tokens on which heads are ablated one by one."""
@@ -89,12 +90,12 @@ def _change_from(intact: Tensor, batch: Inputs, model: nn.Module) -> Read:
 
 def _first_batches(model: nn.Module, batches: Sequence[Inputs]) -> Iterator[Inputs]:
     """Batches with about so many tokens in all, to measure the output change on."""
-    count = 0
+    tokens_in, count = TokenCount(model, whole=True), 0
     for batch in batches:
         if count >= TOKENS:
             break
         rows = _first_rows(batch, TOKENS)
-        count += count_tokens(rows)
+        count += tokens_in(rows)
         yield plain_inputs(model, rows)  # with labels the first output would be a loss
 
 
@@ -117,11 +118,3 @@ def _first_output(model: nn.Module, output: Any) -> Tensor:
             f"{type(inner(model)).__name__} returns no tensor", hint="the effect of a head is read from the output"
         )
     return first
-
-
-def count_tokens(batch: Inputs) -> int:
-    """Real tokens of a batch that the output change is measured on."""
-    mask = batch.get("attention_mask")
-    if isinstance(mask, Tensor) and mask.ndim == 2:
-        return int(mask.sum())
-    return max((x.shape[0] * x.shape[1] for x in batch.values() if isinstance(x, Tensor) and x.ndim > 1), default=0)

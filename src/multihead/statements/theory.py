@@ -142,7 +142,7 @@ def _json(rows: Sequence[Row]) -> dict[str, Any]:
 
 def theory(
     layer_or_model: nn.Module,
-    data: Data,
+    data: Data | None = None,
     *,
     tokenizer: Any = None,
     only: Iterable[str | int] | None = None,
@@ -155,7 +155,8 @@ def theory(
 
     Args:
         data: of a layer, a tensor (batch, token, d_model) or the mapping that layer(**data) takes; of a model,
-            texts (with a `tokenizer`), lists of token ids, or mappings that model(**batch) takes.
+            texts (with a `tokenizer`), lists of token ids, or mappings that model(**batch) takes; default, for a
+            model with a tokenizer: the sample text, then the manual inside Python.
         only: the statements to compute, as ["1", "6", "T2"]; "6" is 6a, 6b and 6c; default: all.
         layers: the layers to compute them on, as ["L0", "L3"]; default: all.
         tokens: the size of the sample of `data`: sequences are added until there are so many.

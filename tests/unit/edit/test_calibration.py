@@ -12,9 +12,9 @@ from transformers import GPT2Config, GPT2Model
 
 import multihead as mh
 from multihead.edit.calibration import Calibration
-from multihead.edit.calibration_text import tokens_in
 from multihead.edit.text_sketch import SIZE
 from multihead.errors import MultiheadError, SizeError
+from page.test_serve_models import _vit
 
 DOCUMENTS = [[(7 * i + j) % 41 + 1 for j in range(3 + i % 11)] for i in range(67)]
 
@@ -149,10 +149,13 @@ def test_ready_batches_are_held_out_whole_or_by_rows(model: GPT2Model) -> None:
         Calibration(model, {"input_ids": torch.tensor([[1, 2, 3]])})
 
 
-def test_padding_is_no_token() -> None:
-    mask = torch.tensor([[1, 1, 1], [1, 0, 0]])
-    assert tokens_in({"input_ids": torch.zeros(2, 3), "attention_mask": mask}) == 4
-    assert tokens_in({"src": torch.zeros(2, 3, 7)}) == 6
+def test_tokens_of_images_are_patches() -> None:
+    images = torch.randn(13, 3, 12, 12, generator=torch.Generator().manual_seed(0))
+    text = Calibration(_vit(), {"pixel_values": images})
+    assert (text.documents, text.tokens, text.tokens_held_out) == (13, 11 * 10, 2 * 10)
+    assert text.summary == "13 documents, 130 tokens"
+    with pytest.warns(UserWarning, match="110 tokens for the 24 input columns of L0.*600 tokens"):
+        text.check(24, "L0")
 
 
 def test_few_tokens_are_said_once_with_numbers(model: GPT2Model) -> None:
@@ -233,14 +236,26 @@ def test_a_model_that_knows_no_padding_gets_batches_of_one_length() -> None:
     assert sum(layer.num_heads for layer in mh.anatomy(small, text.example())) == 2
 
 
+class _Patches(nn.Module):
+    """Reads the patches of all images along one axis, and the sizes of the images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder = nn.TransformerEncoderLayer(12, 3, batch_first=True)
+
+    def forward(self, src: Tensor, sizes: Tensor) -> Tensor:
+        return self.encoder(src)
+
+
 def test_a_batch_without_a_row_for_every_document_is_not_split() -> None:
     """Vision models get the patches of all images along one axis, and the sizes of the images along another."""
-    model = nn.TransformerEncoderLayer(12, 3, batch_first=True)
+    model = _Patches()
     images = {"src": torch.randn(30, 7, 12), "sizes": torch.tensor([[3, 5], [3, 5]])}
     with pytest.raises(SizeError, match=r"30, 7, 12.*2, 2"):
         Calibration(model, images)
     several = Calibration(model, [images, dict(images)])
     assert several.example()["src"].shape == (30, 7, 12)
+    assert several.tokens == several.tokens_held_out == 30 * 7
 
 
 class _Video(nn.Module):

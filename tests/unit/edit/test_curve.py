@@ -14,7 +14,7 @@ import multihead as mh
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import Curve, Point, curve
 from multihead.edit.check.metrics import quality
-from multihead.errors import SizeError, TypeMismatchError
+from multihead.errors import MultiheadError, SizeError, TypeMismatchError
 from multihead.show.figure import curve as draw
 
 
@@ -90,6 +90,7 @@ def test_every_point_is_a_cut_judged_on_other_text(tmp_path: Path) -> None:
         ({"model": None}, "model must be a torch.nn.Module, got None"),
         ({"seed": "a"}, "seed must be an integer, got 'a'"),
         ({"progress": 5}, "progress must be True, False or a function, got the int 5"),
+        ({"say": 5}, "say must be a function or None, got the int 5"),
         ({"seen": 5}, "seen must be a function or None, got the int 5"),
     ],
 )
@@ -97,6 +98,25 @@ def test_wrong_use(given: dict[str, Any], message: str) -> None:
     model, rows = small()
     with pytest.raises((SizeError, TypeMismatchError), match=message):
         curve(**({"model": model, "calibration": Calibration(model, rows[:20]), "held_out": rows[20:]} | given))
+
+
+def test_documents_alone_are_split() -> None:
+    """Every fourth document judges; nothing is fitted to it."""
+    model, rows = small()
+    told: list[str] = []
+    options: dict[str, Any] = {"shares": (0.5,), "methods": ("fisher",), "seed": 3}
+    alone = curve(model, iter(rows), say=told.append, **options)
+    fit = [row for i, row in enumerate(rows) if i % 4 != 3]
+    by_hand = curve(model, Calibration(model, fit, seed=3), rows[3::4], **options)
+    assert alone.points == by_hand.points
+    assert alone.documents == 7
+    (line,) = told
+    assert line.startswith("23 documents, 253 tokens; 7 documents to check on; 1 point, about ")
+    held_out = curve(model, rows[:20], rows[20:], max_tokens=5, **options)
+    cut_pieces = curve(model, Calibration(model, rows[:20], seed=3, max_tokens=5), rows[20:], **options)
+    assert held_out.points == cut_pieces.points
+    with pytest.raises(MultiheadError, match="at least 4 documents, one of which judges, got 3"):
+        curve(model, rows[:3])
 
 
 def test_each_method_ranks_the_heads_once() -> None:

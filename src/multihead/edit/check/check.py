@@ -30,6 +30,7 @@ from multihead._base.progress import Progress, check_progress, shown_progress
 from multihead._base.shapes import HeadOutputs
 from multihead.corpus.batches import BATCH_SIZE, Document, batches
 from multihead.corpus.documents import rereadable
+from multihead.corpus.language import check_language
 from multihead.edit.check.metrics import METRICS, Pair, Quality, check_metric, check_pair, quality, read_condition
 from multihead.edit.check.speed import Timing, attention_layers, whole_model
 from multihead.edit.plan_text import table
@@ -100,8 +101,8 @@ class CheckReport:
     def lines(self) -> list[str]:
         """The check's lines below the table."""
         pooling = f", vectors pooled by {self.quality.pooling}" if self.quality.pooling else ""
-        documents, tokens = plural(self.quality.documents, "document"), plural(self.quality.tokens, "token")
-        text = f"quality on {documents}, {tokens}{pooling}"
+        tokens = f", {plural(self.quality.tokens, 'token')}" if self.quality.tokens else ""
+        text = f"quality on {plural(self.quality.documents, 'document')}{tokens}{pooling}"
         return [text, *(f"note: {n}" for n in (*self.quality.notes, *self.notes))]
 
     def __repr__(self) -> str:
@@ -171,6 +172,8 @@ def check(
     layers, cut_layers = anatomy(before), _anatomy(after)
     options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
     data = data if isinstance(data, Mapping) else rereadable(data)
+    if not isinstance(data, Mapping):
+        check_language(tokenizer, data, "the text")
     if say is not None:
         say(str(_estimate(before, data, rounds, **options)))
     with shown_progress(progress) as shown:

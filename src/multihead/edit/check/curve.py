@@ -36,6 +36,7 @@ from multihead.edit.check.metrics import METRICS, Metric, quality
 from multihead.edit.cut import cut
 from multihead.edit.make_plan import apply_order, check_share, prune_order
 from multihead.edit.plan import Plan
+from multihead.edit.plan_and_cut import CalibrationCost
 from multihead.edit.plan_text import table
 from multihead.edit.saliency import check_method
 from multihead.edit.search import Shape
@@ -43,6 +44,8 @@ from multihead.errors import MultiheadError, SizeError
 
 METHODS = ("obs", "fisher", "random")
 SHARES = (0.875, 0.75, 0.625, 0.5, 0.375, 0.25)
+EVERY = 4
+"""Every fourth document judges if no text is held out, and nothing is fitted to it."""
 
 
 @dataclass(frozen=True)
@@ -148,38 +151,59 @@ class Curve:
 
 def curve(
     model: nn.Module,
-    calibration: Calibration,
-    held_out: Iterable[Document],
+    calibration: Iterable[Document] | Calibration,
+    held_out: Iterable[Document] | None = None,
     *,
     tokenizer: Any = None,
     shares: Sequence[float] = SHARES,
     methods: Sequence[str] = METHODS,
     refit: bool = True,
+    batch_size: int | None = None,
+    max_tokens: int | None = None,
     seed: int = 0,
     progress: bool | Progress | None = None,
+    say: Callable[[str], None] | None = None,
     seen: Callable[[Point, nn.Module], None] | None = None,
 ) -> Curve:
     """Cut the model for every share and method, and judge each cut on held-out documents.
 
-    Each method ranks the heads once; its shares are prefixes of this order. `seen` is called with every point and
-    the model that was cut for it. `progress=True` shows bars on a terminal; a function is called with
-    (point, done, total).
+    Each method ranks the heads once; its shares are prefixes of this order.
+
+    Args:
+        calibration: documents that the plans and cuts are fitted to, or a `Calibration` of them.
+        held_out: documents that judge; default: every fourth of `calibration`, and nothing is fitted to it.
+        batch_size, max_tokens: as for `Calibration`.
+        progress: True shows bars on a terminal; a function is called with (point, done, total).
+        say: called with a line about the text and how long it may take.
+        seen: called with every point and the model that was cut for it.
     """
     check_model(model)
-    check_data(held_out)
     check_flag("refit", refit)
     check_seed(seed)
     check_progress(progress)
+    check_function("say", say)
     check_function("seen", seen)
-    _check(shares, methods)
-    text = calibrate(model, calibration, tokenizer)
+    check_points(shares, methods)
+    if not isinstance(calibration, Calibration):
+        check_data(calibration)
+        if held_out is None:
+            calibration, held_out = split_documents(list(calibration))
+        options: dict[str, Any] = {"tokenizer": tokenizer, "batch_size": batch_size, "max_tokens": max_tokens}
+        calibration = Calibration(model, calibration, seed=seed, **options)
+    check_data(held_out)
+    assert held_out is not None
     documents = list(held_out)
+    text = calibrate(model, calibration, tokenizer)
     start = replace(Plan.whole(model, text.anatomy), calibration=text)
     points: list[Point] = []
     notes: list[str] = []
     original: dict[str, float] = {}
     judged = 0
     total = len(methods) * len(shares)
+    if say is not None:
+        cost, count = CalibrationCost.of(model, text), plural(total, "point")
+        judging = f"{plural(len(documents), 'document')} to check on"
+        say(f"{text.summary}; {judging}; {count}, {cost.estimate(cost.of_curve(total, refit=refit))}")
     with shown_progress(progress) as report:
         for method in methods:
             order = prune_order(text, shares, method=method, shape=Shape(), seed=seed)
@@ -209,7 +233,18 @@ def curve(
     return Curve(tuple(points), shown, original, start.heads, judged, tuple(notes))
 
 
-def _check(shares: Sequence[float], methods: Sequence[str]) -> None:
+def split_documents(documents: Sequence[Document]) -> tuple[list[Document], list[Document]]:
+    """The documents that a curve fits to, and every fourth one, which judges."""
+    held_out = list(documents[EVERY - 1 :: EVERY])
+    if not held_out:
+        raise MultiheadError(
+            f"a curve needs at least {EVERY} documents, one of which judges, got {len(documents)}",
+            hint="pass more, or held-out text",
+        )
+    return [d for i, d in enumerate(documents) if i % EVERY != EVERY - 1], held_out
+
+
+def check_points(shares: Sequence[float], methods: Sequence[str]) -> None:
     """Raise unless the curve's shares and methods are valid."""
     for name, values in (("shares", shares), ("methods", methods)):
         hint = 'shares=[0.75, 0.5], methods=["obs"]'

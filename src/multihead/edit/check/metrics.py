@@ -141,6 +141,7 @@ class Quality:
     metrics: Mapping[str, Pair]
     documents: int
     tokens: int
+    """0 if the model returns a row for each document"""
     notes: tuple[str, ...] = ()
     calibration_overlap: int = 0
     """documents that the cut was fitted to, which makes it look better than it is"""
@@ -259,7 +260,8 @@ class _Comparison:
             )
         real = real_tokens(batch, before, "decoder_" if self.two else "")
         self.documents += before.shape[0]
-        self.tokens += before.shape[:2].numel() if real is None else int(real.sum())
+        if before.ndim > 2:
+            self.tokens += before.shape[:-1].numel() if real is None else int(real.sum())
         return real
 
 

@@ -24,6 +24,8 @@ from multihead.errors import MultiheadError
 from multihead.model.compiled import inner
 from multihead.model.forward import Forward
 from multihead.model.layer_anatomy import LayerAnatomy
+from multihead.model.model_inputs import documents_in
+from multihead.model.token_count import TokenCount
 
 Job = Callable[[], object]
 SHORTEST = 0.03
@@ -189,11 +191,11 @@ def _timing(
     progress: Progress | None,
 ) -> Timing:
     """Time two jobs side by side, and describe the sizes."""
-    first = next((x for x in inputs.values() if isinstance(x, torch.Tensor)), torch.empty(0, 0))
-    tokens = first.shape[1] if first.ndim in (2, 3) else 0
+    batch = documents_in(inputs)
+    tokens = TokenCount(models[0].model, whole=True)(inputs) // batch
     wait = _synchronize_all(*(f.model for f in models))
     return side_by_side(
-        name, before, after, rounds=rounds, tokens=tokens, batch=first.shape[0], wait=wait, progress=progress
+        name, before, after, rounds=rounds, tokens=tokens, batch=batch, wait=wait, progress=progress
     )
 
 
