@@ -181,7 +181,8 @@ class SharesSum(PerSite[DocumentMeans]):
         if self.pieces < ENOUGH:
             notes = [f"shares are of {read}; use {FEW} or more for names that hold"]
         elif self.pieces < FEW and uncertain:
-            notes = [f"{read} leave open which share leads in {plural(uncertain, 'head')}; {FEW} would decide most"]
+            heads = plural(uncertain, "head")
+            notes = [f"{read} are too few to decide which share leads in {heads}; use {FEW} pieces or more"]
         return {"pieces": self.pieces, "length": length, "notes": notes}
 
     def of_site(self, site: Site) -> list[HeadShares]:

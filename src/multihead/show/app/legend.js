@@ -33,8 +33,9 @@ function sharesLegend(state) {
   if (countLed(charts.two_lead)) lines.push(shareLine(charts.two_lead, "var(--dim)", TWO_LEAD, state));
   const finer = kindCounts().filter(([kind]) => kind && !sharesNamed(kind).length);
   const kinds = finer.length ? el("div", { class: "legend" }, kindKeys(finer, state)) : null;
-  const ring = "Ring: the five shares. Disc: the share that leads, or two.";
-  const tile = "Colour: the share that leads, or two; weaker where it is small.";
+  const leading = "the largest of position, word and match, or two of them; spread or rest where they dominate";
+  const ring = `Ring: the five shares. Disc: ${leading}.`;
+  const tile = `Colour: ${leading}. Weaker where it is small.`;
   return el("div", {},
     el("p", { class: "legend" }, el("b", {}, "What decides where a head looks ", help("shares")),
       el("span", { class: "dim ringhint" }, ring), el("span", { class: "dim tilehint" }, tile)),

@@ -384,19 +384,19 @@ let r=c=>`“${M(o.shown[c],16)}” ${x(e[c])}`,l=te(e,6,.005).map(r).join(", ")
 o?"visible":"hidden",o&&Ks(n,o,e.place)}}};function fi(){let s=_t(o=>ht(We(),o),pi*bt()),t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.left=
 `${100*o**y.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks","aria-hidden":"true"},t)),n=a("span",{},"attention weight, square-root sca\
 le ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",w("attention map")))}var pn=s=>X("Show",[[zt,"where the token looks"],[Bt,
-"who looks at the token"]],s?zt:Bt,t=>T({dir:t===zt?void 0:t}),w("direction"));function fn(s,t){return s==="shares"?wi(t):s==="kind"?gi(t):ki(s)}function wi(s){let t=y.shares.map(({name:r,colour:l,meaning:c})=>mn(r,l,c,s));wn(y.two_lead)&&
-t.push(mn(y.two_lead,"var(--dim)",ge,s));let e=gn().filter(([r])=>r&&!tt(r).length),n=e.length?a("div",{class:"legend"},kn(e,s)):null;return a("div",{},a("p",{class:"\
-legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},"Ring: the five shares. Disc: the share that leads, or two."),
-a("span",{class:"dim tilehint"},"Colour: the share that leads, or two; weaker where it is small.")),a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},
-a("span",{class:"ringhint"},yn()),xn(),a("span",{class:"dim"},"Click a share or a kind to list its heads.")))}var wn=s=>u.heads.filter((t,e)=>ke(e)===s).length,
-mn=(s,t,e,n)=>a("li",{},bn("share",s,s,t,wn(s),n),a("span",{class:"meaning"},e));function gi(s){let t=a("span",{class:"dim"},"Click a kind to list its heads.");
-return a("div",{class:"legend"},kn(gn(),s),yn(),xn(),t)}function gn(){let s=new Map;for(let t of u.heads.keys()){let e=ct(q(t));s.set(e,(s.get(e)??0)+1)}return[
-...s].sort((t,e)=>e[1]-t[1])}function kn(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},bn("kind",n,n,we(n),o,t),pe(n)));return[a("b",{},"Kinds of heads ",
-w("kind")),e]}function bn(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>T({share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("bu\
-tton",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(o))),h}var yn=()=>u.importance?a("span",{class:"di\
-m"},"Larger: more important ",w("importance")):null,xn=()=>nt.size?a("span",{class:"dim"},"Hollow: can be pruned ",w("can be pruned")):null;function ki(s){let{ramp:t,
-low:e,high:n}=De(le(s));if(e>n)return a("p",{class:"legend"});let o=_t(r=>ht(t,r)),i=a("span",{class:"dim"},s," ",rt(s));return a("p",{class:"legend"},E(e),o,E(
-n),i)}var bi=["entropy","distance","first","special","previous","next","self","induction","same_token"];function yi(){let s=vs(),t=[u.importance??"",...bi].filter(o=>s.
+"who looks at the token"]],s?zt:Bt,t=>T({dir:t===zt?void 0:t}),w("direction"));function fn(s,t){return s==="shares"?wi(t):s==="kind"?gi(t):ki(s)}function wi(s){let t=y.shares.map(({name:l,colour:c,meaning:h})=>mn(l,c,h,s));wn(y.two_lead)&&
+t.push(mn(y.two_lead,"var(--dim)",ge,s));let e=gn().filter(([l])=>l&&!tt(l).length),n=e.length?a("div",{class:"legend"},kn(e,s)):null,o="the largest of position\
+, word and match, or two of them; spread or rest where they dominate",i=`Ring: the five shares. Disc: ${o}.`,r=`Colour: ${o}. Weaker where it is small.`;return a(
+"div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},i),a("span",{class:"dim tilehint"},r)),
+a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},a("span",{class:"ringhint"},yn()),xn(),a("span",{class:"dim"},"Click a share or a kind to list its \
+heads.")))}var wn=s=>u.heads.filter((t,e)=>ke(e)===s).length,mn=(s,t,e,n)=>a("li",{},bn("share",s,s,t,wn(s),n),a("span",{class:"meaning"},e));function gi(s){let t=a(
+"span",{class:"dim"},"Click a kind to list its heads.");return a("div",{class:"legend"},kn(gn(),s),yn(),xn(),t)}function gn(){let s=new Map;for(let t of u.heads.
+keys()){let e=ct(q(t));s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function kn(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},bn("kind",n,
+n,we(n),o,t),pe(n)));return[a("b",{},"Kinds of heads ",w("kind")),e]}function bn(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>T(
+{share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(
+o))),h}var yn=()=>u.importance?a("span",{class:"dim"},"Larger: more important ",w("importance")):null,xn=()=>nt.size?a("span",{class:"dim"},"Hollow: can be prun\
+ed ",w("can be pruned")):null;function ki(s){let{ramp:t,low:e,high:n}=De(le(s));if(e>n)return a("p",{class:"legend"});let o=_t(r=>ht(t,r)),i=a("span",{class:"di\
+m"},s," ",rt(s));return a("p",{class:"legend"},E(e),o,E(n),i)}var bi=["entropy","distance","first","special","previous","next","self","induction","same_token"];function yi(){let s=vs(),t=[u.importance??"",...bi].filter(o=>s.
 includes(o)),e=o=>[o,o],n=t.map(e);return C("kind")&&n.unshift(["kind","kind of head"]),Jt()&&n.unshift(["shares","what decides where it looks"]),{options:n,more:s.
 filter(o=>!t.includes(o)).map(e)}}function xi({share:s,kind:t}){let e=i=>ke(i)===s,n=i=>ct(q(i))===t,o=i=>u.heads.some((r,l)=>i(l));return o(e)?{share:s,has:e}:
 o(n)?{kind:t,has:n}:{has:()=>!0}}function vn(s){let t=yi(),e=[...t.options,...t.more],n=e.find(([m])=>m===s.color)?.[0]??e[0]?.[0]??"kind",{share:o,kind:i,has:r}=xi(
