@@ -165,7 +165,7 @@ def test_a_model_without_text_needs_inputs(here: Path, multihead: Multihead) -> 
     assert "ids and inputs cannot be combined" in said.err
     with pytest.raises(MultiheadError, match="ViTForImageClassification reads pixel_values, document 0 is"):
         mh.measure(_vit(), [[3, 1, 4]])
-    with pytest.raises(MultiheadError, match="text or corpus and inputs cannot be combined"):
+    with pytest.raises(MultiheadError, match="text and inputs cannot be combined"):
         read_documents(corpus=["corpus.txt"], inputs="images.safetensors")
 
 
@@ -216,6 +216,23 @@ def test_every_command(command: str, model: str, here: Path, tmp_path: Path, mul
         assert "quality on 13 documents\n" in said.out, "one row of logits for each image"
     if (command, model) == ("prune", "vit"):
         assert "13 documents, 130 tokens; about " in said.err
+
+
+def test_the_next_command_reads_the_same_inputs(here: Path, tmp_path: Path, multihead: Multihead) -> None:
+    inputs = ["--inputs", "images.safetensors"]
+    said = multihead("report", "vit", *inputs, "--only", "measure,cost", "-o", str(tmp_path / "page.html"))
+    assert said.code == 0
+    assert "next: multihead measure vit --inputs images.safetensors -o run" in said.err
+    said = multihead("theory", "vit", *inputs, "--only", "1")
+    assert "multihead theory vit --inputs images.safetensors --json --only 1" in said.err
+
+
+def test_attention_costs_at_the_length_of_an_image(here: Path) -> None:
+    model, _ = mh.load_pretrained("vit")
+    images = read_inputs("images.safetensors", model)
+    report = mh.report(model, images, parts=("cost",))
+    assert report.cost is not None
+    assert report.cost.tokens == 10  # 9 patches and [CLS], of 12 × 12 pixels
 
 
 def test_a_run_is_resumed_on_the_same_inputs_only(here: Path, tmp_path: Path, multihead: Multihead) -> None:

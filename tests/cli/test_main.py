@@ -138,6 +138,12 @@ def test_bash_completes_commands_options_and_values() -> None:
     assert completed("multihead", "fly", "") == []
 
 
+def test_completion_requires_only_a_shell(multihead: Multihead) -> None:
+    said = multihead("completion")
+    assert said.code == 2
+    assert "required: shell\n" in said.err
+
+
 @pytest.mark.parametrize(("shell", "mark"), [("bash", None), ("zsh", ":"), ("fish", "\t")])
 def test_every_option_is_completed(shell: str, mark: str | None, multihead: Multihead) -> None:
     script = multihead("completion", shell)

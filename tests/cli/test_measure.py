@@ -177,7 +177,7 @@ def test_documents_are_told_apart_by_a_fingerprint() -> None:
         (["{gpt2}", "--corpus", "{root}/worse.jsonl"], "{root}/worse.jsonl line 1 is not JSON"),
         (["{gpt2}", "--ids", "{root}/empty.txt"], "{root}/empty.txt is not JSON"),
         (["{gpt2}", "--ids", "{root}/bad.json"], "{root}/bad.json is not a list of lists of token ids"),
-        (["{gpt2}", "--ids", "x", "--text", "y"], "text or corpus and ids cannot be combined"),
+        (["{gpt2}", "--ids", "x", "--text", "y"], "text and ids cannot be combined"),
         (["{gpt2}", "--max-tokens", "38"], "--max-tokens must be at least 1 and at most 37"),
         (["{gpt2}", "--batch-size", "0"], "--batch-size must be at least 1, got 0"),
         (["{gpt2}", "--limit", "0"], "--limit must be at least 1, got 0"),

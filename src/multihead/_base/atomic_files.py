@@ -57,7 +57,9 @@ def check_new(path: Path, force: bool) -> None:
 def check_writable(path: Path, *, least: float = 20e6) -> None:
     """Raise unless a file can be written to `path` and its disk has `least` bytes left: before long work."""
     if path.is_dir():
-        raise MultiheadError(f"{path} is a folder, not a file", hint=f"write to {path / 'report.html'}")
+        raise MultiheadError(
+            f"{path} is a folder, not a file", hint=f"write to a file in it, such as {path / 'page.html'}"
+        )
     above = next(folder for folder in (*path.absolute().parents, Path("/")) if folder.exists())
     if not above.is_dir():
         raise MultiheadError(f"{above} is a file, so {path} cannot be in it", hint="choose a different path")

@@ -81,7 +81,5 @@ def run(options: CurveOptions) -> int:
     if (knee := result.knee()) is not None:
         words = ["multihead", "prune", options.model, "--keep", f"{knee.keep:g}"]
         words += [word for name in options.calibration for word in ("--calibration", name)]
-        words += ["--ids", options.ids] if options.ids else []
-        words += ["--inputs", options.inputs] if options.inputs else []
-        options.say(f"next: {shlex.join([*words, '-o', 'smaller/'])}")
+        options.say(f"next: {shlex.join(words)}{options.typed_data()} -o smaller/")
     return 0

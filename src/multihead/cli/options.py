@@ -14,6 +14,7 @@ A command has one class, which inherits the options that it shares with others. 
 from __future__ import annotations
 
 import argparse
+import shlex
 from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
@@ -69,7 +70,9 @@ class Options:
             if title := vars(base).get("title"):
                 group = parser.add_argument_group(title)
             for one in _options(base):
-                (parser if one.metadata["flags"] is None else group).add_argument(*_names(one), **_settings(one))
+                target = parser if one.metadata["flags"] is None else group
+                action = target.add_argument(*_names(one), **_settings(one))
+                action.required = one.default is MISSING  # argparse requires a last positional that takes the rest
 
     @classmethod
     def of(cls: type[T], args: Namespace) -> T:
@@ -199,6 +202,11 @@ class FileOptions(Options):
         return read_documents(
             loaded.tokenizer, model=loaded.model, text=text, corpus=corpus, counts=counts, **arguments
         )
+
+    def typed_data(self) -> str:
+        """The typed --ids and --inputs, with a space before each, for the next command."""
+        typed = {"--ids": self.ids, "--inputs": self.inputs}
+        return "".join(f" {flag} {shlex.quote(source)}" for flag, source in typed.items() if source is not None)
 
     def is_sample(self, loaded: Pretrained, files: Sequence[str]) -> bool:
         """Whether the sample in English is read for want of text."""

@@ -84,15 +84,15 @@ def run(options: ReportOptions) -> int:
     if report.stopped:
         note(f"multihead: stopped. {options.out} has the finished parts")
         return 128 + (received[0] if received else signal.SIGINT)
-    options.say(f"next: {_next(source, options.text, report, reads_text=loaded.tokenizer is not None)}")
+    options.say(f"next: {_next(source, options, report, reads_text=loaded.tokenizer is not None)}")
     if options.open:
         webbrowser.open(options.out.resolve().as_uri())
     return 0
 
 
-def _next(source: str, texts: tuple[str, ...], report: Report, *, reads_text: bool) -> str:
+def _next(source: str, options: ReportOptions, report: Report, *, reads_text: bool) -> str:
     """The next useful command after `multihead report`."""
-    model = shlex.quote(source)
+    model, texts, data = shlex.quote(source), options.text, options.typed_data()
     stored = Counter(text.source for text in report.texts)
     if any(stored[text.source] < text.window[1] for text in report.texts):
         text = shlex.quote(texts[0]) if texts and len(texts[0]) < 60 else "FILE"
@@ -101,5 +101,6 @@ def _next(source: str, texts: tuple[str, ...], report: Report, *, reads_text: bo
         return f'multihead report {model} --text "words of your own" -o mine.html'
     if report.curve is not None and report.curve.prunable:
         keep = (report.curve.heads - report.curve.prunable) / report.curve.heads
-        return f"multihead prune {model} --keep {keep:.2g} --calibration TEXT -o smaller/"
-    return f"multihead measure {model} -o run"
+        calibration = data or (" --calibration TEXT" if reads_text else "")
+        return f"multihead prune {model} --keep {keep:.2g}{calibration} -o smaller/"
+    return f"multihead measure {model}{data} -o run"

@@ -53,5 +53,5 @@ def run(options: TheoryOptions) -> int:
     options.print(result, result.to_json(), soft_wrap=True)
     if not options.json:
         only = f" --only {','.join(options.only)}" if options.only else ""
-        note(f"\nall numbers: multihead theory {options.model} --json{only}")
+        note(f"\nall numbers: multihead theory {options.model}{options.typed_data()} --json{only}")
     return 0

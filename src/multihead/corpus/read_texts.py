@@ -57,7 +57,7 @@ def read_documents(
     """
     if limit is not None and limit < 1:
         raise MultiheadError(f"limit must be at least 1, got {limit}", hint="limit=1 reads one document")
-    sources = {"text or corpus": text or corpus, "ids": ids, "inputs": inputs}
+    sources = {"text": text or corpus, "ids": ids, "inputs": inputs}
     if len(several := [name for name, source in sources.items() if source]) > 1:
         raise MultiheadError(f"{' and '.join(several)} cannot be combined", hint="choose one of them")
     if inputs is None and model is not None:

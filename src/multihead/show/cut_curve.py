@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import nn
 
+from multihead.corpus.accumulator import Inputs
 from multihead.corpus.batches import Document
 from multihead.edit.calibration import Calibration
 from multihead.edit.check.curve import METHODS, SHARES, Curve, Point, curve, split_documents
@@ -18,6 +19,8 @@ from multihead.edit.check.speed import whole_model
 from multihead.errors import MultiheadError
 from multihead.measures.cost.cost import USUAL_TOKENS, Cost, cost
 from multihead.measures.cost.cost_text import cost_cells
+from multihead.model.model_inputs import documents_in
+from multihead.model.token_count import TokenCount
 from multihead.model.token_limit import token_limit
 from multihead.show.quality_curve import LIMIT, CurveLine, CurvePoint, QualityCurve
 
@@ -99,7 +102,7 @@ def curve_of_cuts(
 def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bool) -> CurvePoint:
     """Size, costs and speed of a cut model on the curve."""
     try:
-        costs = tuple(cost_cells(attention_cost(small)))
+        costs = tuple(cost_cells(attention_cost(small, text.example())))
     except MultiheadError:
         costs = None
     speed = None
@@ -109,6 +112,12 @@ def _details(model: nn.Module, small: nn.Module, text: Calibration, *, timed: bo
     return CurvePoint(0, math.nan, parameters=parameters, cost=costs, speed=speed)
 
 
-def attention_cost(model: nn.Module) -> Cost:
-    """The cost of attention on a text of 2,048 tokens, or of as many as the model can read."""
-    return cost(model, tokens=min(USUAL_TOKENS, token_limit(model) or USUAL_TOKENS))
+def attention_cost(model: nn.Module, batch: Inputs) -> Cost:
+    """The cost of attention on a text of 2,048 tokens, or of as many as the model can read.
+
+    A model that reads no token ids, such as one of images, reads as many tokens as a document of the batch has.
+    """
+    limit = token_limit(model)
+    if limit is None and "input_ids" not in batch:
+        limit = max(1, TokenCount(model)(batch) // documents_in(batch))
+    return cost(model, tokens=min(USUAL_TOKENS, limit or USUAL_TOKENS))

@@ -147,7 +147,7 @@ def report(
             else:
                 collection.add(curve=curve_of_cuts(curve) if isinstance(curve, Curve) else curve)
             collection.try_part("theory", collection.test_theory)
-            collection.try_part("cost", lambda: collection.add(cost=attention_cost(model)))
+            collection.try_part("cost", lambda: collection.add(cost=attention_cost(model, corpus.first().inputs)))
         except KeyboardInterrupt:
             if not collection.report.texts:
                 raise

@@ -13,7 +13,7 @@ a layer
     rank 7  ·  d_model 8
     A direction is missing.
 <BLANKLINE>
-1 statement: 1 fails.
+1 statement: fails 1.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _indented(text: str, width: int) -> list[str]:
 def _count(lines: Sequence[TheoryLine]) -> str:
     """The last line of the table of statements: how many have each verdict."""
     counts = Counter(line.verdict.replace("holds only if", CONDITIONAL) for line in lines)
-    parts = ", ".join(f"{count} {verdict}" for verdict, count in counts.most_common())
+    parts = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
     text = f"{plural(len(lines), 'statement')}: {parts}."
     named = any(line.layer for line in lines)
     return text + (" Numbers are those of the layer in the middle, which is named." if named else "")
