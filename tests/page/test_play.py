@@ -100,10 +100,16 @@ def test_typing(play_file: Path, opened: Open) -> None:
     shown.page.type("#text", "The ke")
     shown.ready()
     assert shown.page.locator(".suggestion[data-word]").all_inner_texts() == ["key", "keys", "Kemp"]
+    assert shown.text(".suggestions").startswith("complete:")
     shown.page.click(".suggestion[data-word=keys]")
     shown.ready()
     assert shown.page.input_value("#text") == "The keys "
     assert shown.page.locator(".wordchip > span").all_inner_texts() == ["<s>", "the", "keys"]
+    write(shown, "the house")
+    assert shown.text(".suggestions").startswith("next:"), "a word that is complete"
+    shown.page.locator(".suggestion[data-word]").first.click()
+    shown.ready()
+    assert shown.page.input_value("#text").startswith("the house ")
     write(shown, "the zebra sinks")
     assert "“zebra” is not one of the 214 words" in shown.text(".notes")
     assert shown.page.locator(".wordchip.unknown").inner_text().startswith("zebra")
@@ -183,6 +189,21 @@ def test_switches_change_what_torch_changes(play_file: Path, opened: Open) -> No
     shown.page.evaluate("document.activeElement.blur()")  # in the field of words it undoes typing
     shown.press("Control+z")
     assert shown.page.evaluate("Array.from(multihead.session.after.logits)") == before
+
+
+@pytest.mark.parametrize(
+    ("switches", "size"),
+    [
+        ("scale=L2H0:0,L2H1:0,L2H2:0,L2H3:0", 768),
+        ("scale=L2H0:0,L2H1:0&kv=2:2", 864),
+        ("scale=L2H0:0,L2H2:0&kv=2:2", 960),
+        ("scale=L2H0:0&merge=2", 1152),
+        ("scale=L2H0:0.05", 1152),
+    ],
+)
+def test_the_cache_has_what_heads_read(switches: str, size: int, play_file: Path, opened: Open) -> None:
+    """A set of keys and values is counted if a head that reads it is on; a merged head reads all."""
+    assert opened(play_file, switches).text("[data-fact='KV cache']") == f"{size} bytes per word"
 
 
 def test_every_number_can_be_read(play_file: Path, opened: Open) -> None:

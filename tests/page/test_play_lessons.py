@@ -167,6 +167,8 @@ def test_progress_survives_a_reload(play_file: Path, opened: Open) -> None:
     assert shown.page.locator(".lessonsteps li.done").count() == 1
     press(shown, "[data-lesson=agreement]")
     assert shown.page.locator(".lessonsteps li.done").count() == 0, "a lesson that is opened again begins anew"
+    press(shown, "[data-lesson=redundancy]")
+    assert shown.page.locator(".lessonsteps li.done").count() == 1, "an unfinished lesson goes on"
     shown.go("lesson=merge&done=merge:99,constructor:1,__proto__:2,redundancy:x")
     assert shown.page.locator(".lessonsteps li.done").count() == len(LESSONS["merge"])
 
@@ -275,6 +277,18 @@ def test_a_changed_text_can_be_restored(play_file: Path, opened: Open) -> None:
     assert shown.page.evaluate("document.activeElement.className") == "lesson", "the focus is not lost"
     LESSONS["redundancy"][0](shown)
     assert shown.page.locator(".lessonsteps li.done").count() == 1
+
+
+def test_the_tenses_are_compared_on_the_page(play_file: Path, opened: Open) -> None:
+    """The step is done where the first of the two sums in its text is larger."""
+    shown = opened(play_file)
+    press(shown, "[data-lesson=delimiters]")
+    for perform in LESSONS["delimiters"][:2]:
+        sums = [float(x) for x in re.findall(r"([\d.]+)\u00a0%", shown.text(".lessonsteps li >> nth=1"))]
+        assert sums[0] < sums[1]
+        perform(shown)
+    past, present = re.findall(r"([\d.]+)\u00a0%", shown.text(".lessonsteps li >> nth=1"))
+    assert float(past) > float(present)
 
 
 def test_costs_of_further_heads(play_file: Path, opened: Open) -> None:

@@ -121,13 +121,18 @@ def _card() -> dict[str, Any]:
     return json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
 
 
+def _of_words(meaning: str) -> str:
+    """The meaning of a kind for this model: its tokens are words, and its delimiters are marks."""
+    return meaning.replace("[SEP] or ", "").replace("token", "word")
+
+
 def _page_card() -> dict[str, Any]:
     """Jobs of heads for the play page, as measured after training. Lessons name heads by these alone."""
     card = _card()
     kinds = {head: row["kind"] for head, row in card["kinds"].items()}
     return {
         "kinds": kinds,
-        "meanings": {head: KINDS[kind].sentence for head, kind in kinds.items() if kind in KINDS},
+        "meanings": {head: _of_words(KINDS[kind].sentence) for head, kind in kinds.items() if kind in KINDS},
         "heads": {kind: row["heads"] for kind, row in card["by kind"].items()},
         "agreement": card["pointing"]["head"],
         "marks": card["marking"]["head"],

@@ -20,19 +20,17 @@ export class MapPair {
    * @param {(token: number) => void} choose a row
    * @param {(which: Which, cell: [number, number]) => string} read a cell in words
    * @param {string} [model] what the map before is of
+   * @param {string} [unit] what the axes call a token
    */
-  constructor(choose, read, model = "trained model") {
+  constructor(choose, read, model = "trained model", unit = "token") {
     this.read = read;
     this.names = { before: model, after: "with your switches" };
     this.title = el("h2", {});
     this.hint = POINT;
     this.said = el("p", { class: "cellnote" });
     this.panes = BOTH.map((which) => {
-      const view = new MapView({
-        point: (cell) => this.say(which, cell),
-        pick: ([query]) => choose(query),
-        drawn: () => {},
-      });
+      const point = (/** @type {[number, number] | null} */ cell) => this.say(which, cell);
+      const view = new MapView({ point, pick: ([query]) => choose(query), drawn: () => {} }, unit);
       const name = el("h3", {}, this.names[which]);
       return { which, view, name, box: el("div", { class: "pane" }, name, view.box) };
     });

@@ -26,8 +26,10 @@ export class MapView {
    * @param {(cell: Cell) => void} handlers.point called with the cell under the pointer
    * @param {(cell: [number, number]) => void} handlers.pick called with the cell that was clicked
    * @param {() => void} handlers.drawn
+   * @param {string} [unit] what the axes call a token
    */
-  constructor({ point, pick, drawn }) {
+  constructor({ point, pick, drawn }, unit = "token") {
+    this.unit = unit;
     this.point = point;
     this.pick = pick;
     this.drawn = drawn;
@@ -230,7 +232,7 @@ export class MapView {
    * @param {HeadMap} map
    */
   drawFrame(context, map) {
-    const { window: w, width, height, labels, type } = this;
+    const { window: w, width, height, labels, type, unit } = this;
     const [cellWidth, cellHeight] = [width / w.w, height / w.h];
     context.strokeStyle = themeColor("--line");
     context.strokeRect(labels - 0.5, labels - 0.5, width + 1, height + 1);
@@ -238,8 +240,8 @@ export class MapView {
     context.fillStyle = themeColor("--ink");
     context.textBaseline = "middle";
     context.textAlign = "center";
-    context.fillText(width < 180 * type ? "key" : "key: the token looked at", labels + width / 2, 8 * type);
-    fillVertical(context, height < 180 * type ? "query" : "query: the token that looks", 8 * type, labels + height / 2);
+    context.fillText(width < 180 * type ? "key" : `key: the ${unit} looked at`, labels + width / 2, 8 * type);
+    fillVertical(context, height < 180 * type ? "query" : `query: the ${unit} that looks`, 8 * type, labels + height / 2);
     context.textAlign = "right";
     const label = (/** @type {string} */ token, /** @type {boolean} */ special, /** @type {boolean} */ marked) => {
       context.fillStyle = themeColor(marked ? "--ink" : special ? "--faint" : "--dim");

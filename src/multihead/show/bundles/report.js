@@ -10,28 +10,28 @@ revokeObjectURL(e.href),1e4)}function at(s,t){let e=t.getBoundingClientRect();re
 Element?s.target.closest(t):null}var ws=null,gs=Uint8Array;async function ae(s){let t=gs.fromBase64?gs.fromBase64(s):Uint8Array.from(atob(s),n=>n.charCodeAt(0)),e=new Response(t).body;return new Uint8Array(
 await new Response(e.pipeThrough(new DecompressionStream("deflate-raw"))).arrayBuffer())}async function ks(){let s=I("data"),t=JSON.parse(new TextDecoder().decode(
 await ae(s.textContent??"")));return s.remove(),t}function At(s){return ws??=(I("lines").textContent??"").split(`
-`),ae(ws[s])}var wt=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Ne=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Gn=Float64Array.from({
+`),ae(ws[s])}var wt=s=>new Float32Array(s.buffer,s.byteOffset,s.byteLength/4),Re=s=>new Uint32Array(s.buffer,s.byteOffset,s.byteLength/4),Gn=Float64Array.from({
 length:32},(s,t)=>2**((t||1)-25));function bs(s){let t=s.length/2,e=new Float32Array(t);for(let n=0;n<t;n+=1){let o=s[n]<<8|s[t+n],i=o>>10&31,r=((i?1024:0)+(o&1023))*
-Gn[i];e[n]=o&32768?-r:r}return e}var y;function ys(s){y=s}var u,v=[],N=new Map,G=[],nt=new Set;async function xs(){u=await ks(),ys(u.charts),u.served&&(u.texts=Yn(u.texts)),N=new Map(u.heads.map((s,t)=>[s,t])),v=[],G=[],
+Gn[i];e[n]=o&32768?-r:r}return e}var y;function ys(s){y=s}var u,v=[],R=new Map,G=[],nt=new Set;async function xs(){u=await ks(),ys(u.charts),u.served&&(u.texts=Yn(u.texts)),R=new Map(u.heads.map((s,t)=>[s,t])),v=[],G=[],
 u.sites.forEach((s,t)=>{G.push(v.length);for(let e=0;e<s.heads;e+=1)v.push({site:t,head:e,number:Qn(u.heads[v.length])})}),nt=Jn()}function Yn(s){let t=[];for(let e of s)
 t[e.at??0]=e;return t}var Qn=s=>Number(/H(\d+)$/.exec(s)?.[1]??0),Vt=s=>s.replace(/H\d+$/,"");function Jn(){let s=u.curve,t=s?.curves[0];if(!s||!t)return new Set(
 []);let e=t.points.find(n=>n.gone===s.prunable);return new Set(e?.heads??t.order.slice(0,s.prunable))}function C(s){return s&&u.table&&Object.hasOwn(u.table,s)?
-u.table[s]:null}var Et=(s,t)=>C(s)?.values[t]??null;function S(s,t){let e=Et(s,t);return typeof e=="number"?e:null}function P(s,t){let e=Et(s,t);return typeof e==
-"string"?e:""}var le=s=>u.heads.map((t,e)=>S(s,e)),vs=()=>Object.keys(u.table??{}).filter(s=>C(s)?.values.some(t=>typeof t=="number"));function $s(s,t){let e=C(
-s)?.why??{};return Object.keys(e).find(n=>e[n].includes(u.heads[t]))??""}var q=s=>P("kind",s),Ss=s=>[q(s),P("kind_detail",s)].filter(Boolean).join(" "),gt=s=>S(
-u.importance,s);function ce(s){let t=u.importance?S(`${u.importance}_error`,s):null;return t===null?null:1.96*t}function lt(s,[t,e]){let n=v[s],o=u.sites.length,
-i=(n.site+t+o)%o,r=u.sites[i].heads,l=t?Math.min(n.head,r-1):(n.head+e+r)%r;return G[i]+l}var Rt={ArrowRight:[0,1],ArrowDown:[1,0],ArrowLeft:[0,-1],ArrowUp:[-1,
+u.table[s]:null}var Et=(s,t)=>C(s)?.values[t]??null;function T(s,t){let e=Et(s,t);return typeof e=="number"?e:null}function P(s,t){let e=Et(s,t);return typeof e==
+"string"?e:""}var le=s=>u.heads.map((t,e)=>T(s,e)),vs=()=>Object.keys(u.table??{}).filter(s=>C(s)?.values.some(t=>typeof t=="number"));function $s(s,t){let e=C(
+s)?.why??{};return Object.keys(e).find(n=>e[n].includes(u.heads[t]))??""}var q=s=>P("kind",s),Ss=s=>[q(s),P("kind_detail",s)].filter(Boolean).join(" "),gt=s=>T(
+u.importance,s);function ce(s){let t=u.importance?T(`${u.importance}_error`,s):null;return t===null?null:1.96*t}function lt(s,[t,e]){let n=v[s],o=u.sites.length,
+i=(n.site+t+o)%o,r=u.sites[i].heads,l=t?Math.min(n.head,r-1):(n.head+e+r)%r;return G[i]+l}var Nt={ArrowRight:[0,1],ArrowDown:[1,0],ArrowLeft:[0,-1],ArrowUp:[-1,
 0]};var Xn=400,It=null,Ts=0,he=()=>It?.from===location.hash?It.to:location.hash,de=()=>Object.fromEntries(new URLSearchParams(he().slice(1)));function Z(s,t){let e=Number(
 s);return s!==void 0&&s!==""&&Number.isInteger(e)&&e>=0&&e<t?e:null}function D(s){return`#${Object.entries({...de(),...s}).filter(([,e])=>e!==void 0&&e!=="").map(
-([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join("&")}`}function T(s){location.hash=D(s)}var kt=s=>Ie(D(s));function Ie(s){It={from:location.hash,to:s},Ts||
+([e,n])=>`${e}=${encodeURIComponent(String(n))}`).join("&")}`}function M(s){location.hash=D(s)}var kt=s=>Ie(D(s));function Ie(s){It={from:location.hash,to:s},Ts||
 Ms()}function Ms(){Ts=It?window.setTimeout(Ms,Xn):0,It&&history.replaceState(null,"",he()),It=null}function Ot(s){let{site:t,number:e}=v[s],{stack:n,layer:o}=u.
 sites[t];return{stack:n||void 0,layer:String(o),head:String(e)}}var L=s=>D({view:void 0,kind:void 0,share:void 0,pick:void 0,second:void 0,...Ot(s)}),ue={view:"\
 heads",layer:void 0,head:void 0,second:void 0,row:void 0};function Kt(s){if(s.layer===void 0||s.head===void 0)return null;let t=v.findIndex(({site:e,number:n})=>{
-let{layer:o,stack:i}=u.sites[e];return String(o)===s.layer&&(i||"")===(s.stack||"")&&String(n)===s.head});return t<0?null:t}var Pe=s=>s==null||Number.isNaN(s);function E(s,t=y.format.digits){let{missing:e,plain:n}=y.format;if(Pe(s))return e;let o=Math.abs(s);return o===1/0?s>0?"∞":
+let{layer:o,stack:i}=u.sites[e];return String(o)===s.layer&&(i||"")===(s.stack||"")&&String(n)===s.head});return t<0?null:t}var Pe=s=>s==null||Number.isNaN(s);function O(s,t=y.format.digits){let{missing:e,plain:n}=y.format;if(Pe(s))return e;let o=Math.abs(s);return o===1/0?s>0?"∞":
 "-∞":Number.isInteger(s)&&o<n[1]?String(s):o>=n[1]||o<n[0]?s.toExponential(1).replace("e+","e").replace(".0e","e"):o<10**(t-1)?String(Number(s.toPrecision(t))):
-s.toFixed(0)}function x(s){let{missing:t,fraction_digits:e}=y.format;return Pe(s)?t:s.toFixed(e)}var ot=(s,t=2)=>`${E(100*s,t)} %`;function Gt(s){let{prefixes:t}=y.
-format;if(Pe(s)||Math.abs(s)===1/0)return E(s);let[e,n]=[s,0];for(;Math.abs(e)>=999.5&&n<t.length-1;n+=1)e/=1e3;return n===0?Number.isInteger(e)?String(e):e.toPrecision(
-3):`${e.toPrecision(3)} ${t[n]}`}function M(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var R=s=>s?`${s[0].toUpperCase()}${s.
+s.toFixed(0)}function x(s){let{missing:t,fraction_digits:e}=y.format;return Pe(s)?t:s.toFixed(e)}var ot=(s,t=2)=>`${O(100*s,t)} %`;function Gt(s){let{prefixes:t}=y.
+format;if(Pe(s)||Math.abs(s)===1/0)return O(s);let[e,n]=[s,0];for(;Math.abs(e)>=999.5&&n<t.length-1;n+=1)e/=1e3;return n===0?Number.isInteger(e)?String(e):e.toPrecision(
+3):`${e.toPrecision(3)} ${t[n]}`}function A(s,t=24){let e=Array.from(s);return e.length<=t?s:`${e.slice(0,t-1).join("")}…`}var N=s=>s?`${s[0].toUpperCase()}${s.
 slice(1)}${/[.!?]$/.test(s)?"":"."}`:"",B=(s,t)=>`${s} ${t}${s===1?"":"s"}`;var Zn=16,z="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Pt=()=>window.devicePixelRatio||1;function Ct(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function F(s,t,e){let n=Pt(),[o,i]=[Math.max(1,Math.round(t*n)),Math.max(1,Math.round(e*n))],r=Ct(s);return s.width===o&&
 s.height===i&&s.style.width&&"reset"in r?r.reset():(s.width=o,s.height=i,s.style.width=`${t}px`,s.style.height=`${e}px`),r.setTransform(n,0,0,n,0,0),r}function _t(s,t=160){
@@ -89,25 +89,25 @@ i+6;yt.style.left=`${r+window.scrollX}px`,yt.style.top=`${(l?n.bottom+6:n.top-i-
 let t=s.target;xt&&!yt.contains(t)&&!xt.contains(t)&&Yt()});window.addEventListener("hashchange",Yt);document.addEventListener("keydown",s=>{s.key!=="Escape"||!xt||
 (s.stopPropagation(),xt.focus(),Yt())},{capture:!0});function w(s,t=V[s]){let e=a("button",{type:"button",class:"help","aria-label":`What is ${s}?`,"aria-expand\
 ed":"false",onclick:n=>{n.preventDefault(),n.stopPropagation(),xt===e?Yt():to(e,s,t)}});return e.textContent="?",e}var U=(s,t=s.toLowerCase())=>a("h3",{},s," ",
-w(t));var ct=s=>s.split(",")[0];function tt(s){let t=ct(s).split(" + ");return y.shares.filter(({name:e})=>t.includes(e))}function rt(s){let t=C(s),e=Object.hasOwn(V,s)?V[s]:s===u.importance?V.importance:"",n=t?`${R(t.meaning)}${t.unit?` Unit: ${t.unit}.`:""}`:"";return w(s,[e,n].filter(
+w(t));var ct=s=>s.split(",")[0];function tt(s){let t=ct(s).split(" + ");return y.shares.filter(({name:e})=>t.includes(e))}function rt(s){let t=C(s),e=Object.hasOwn(V,s)?V[s]:s===u.importance?V.importance:"",n=t?`${N(t.meaning)}${t.unit?` Unit: ${t.unit}.`:""}`:"";return w(s,[e,n].filter(
 Boolean).join(" "))}var pe=s=>w(s,Qt(s)),_e=s=>Object.hasOwn(u.kind_texts,s)?u.kind_texts[s]:"";function Qt(s){let t=Object.hasOwn(u.kinds,s)?u.kinds[s]:null,e=t?
-`${R(t.meaning)} Its score must be above ${t.threshold} and above chance.`:"";return[...tt(s).map(({name:o,meaning:i})=>R(`${o}: ${i}`)),_e(s),e].filter(Boolean).
+`${N(t.meaning)} Its score must be above ${t.threshold} and above chance.`:"";return[...tt(s).map(({name:o,meaning:i})=>N(`${o}: ${i}`)),_e(s),e].filter(Boolean).
 join(" ")}var je=20,As=.4,me=2*Math.PI;function Es(s,{color:t,size:e=.6,hollow:n},o,i,r){let[l,c]=y.size,h=Math.max(1.2,r/2*(l+(c-l)*e));s.beginPath(),s.arc(o+r/2,i+r/2,h,
 0,me),s.lineWidth=Math.max(1,Math.min(2.5,r/12)),s.strokeStyle=s.fillStyle=t,n?s.stroke():s.fill()}function eo(s,{color:t},e,n,o){let i=Os(o);s.fillStyle=t,s.fillRect(
 e+i,n+i,o-2*i,o-2*i)}function so(s,t,e,n,o){t.parts?o<je?oo(s,t,e,n,o):no(s,t,e,n,o):Es(s,{...t,size:.2},e,n,o)}function no(s,{parts:t=[],leading:e=[],size:n=1,
-hollow:o},i,r,l){let{size:[c,h],hole:d,centre:p}=y.ring,m=l/2*(c+(h-c)*n),[f,k]=[i+l/2,r+l/2],b=(W,et,K)=>{s.beginPath(),s.arc(f,k,W,me*(et-.25),me*(K-.25))},O=m*
-(1-d),H=.6/(me*(m-O/2)),g=0;s.lineWidth=O,t.forEach((W,et)=>{let K=g+W,J=W>3*H&&W<1?H:0;s.strokeStyle=y.shares[et].colour,b(m-O/2,g+J,K-J),W>0&&s.stroke(),g=K}),
-s.lineWidth=Math.max(1.2,m/9);let A=m*p-(o?s.lineWidth/2:0);e.forEach(({colour:W},et)=>{s.strokeStyle=s.fillStyle=W;let[K,J]=[.5+et/e.length,.5+(et+1)/e.length];
-b(A,K,J),o?s.stroke():s.fill()})}function oo(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=Os(r),c=r-2*l,h=Math.max(1,r/8),d=y.shares.map(({name:f})=>f),p=e.
-reduce((f,{name:k})=>f+t[d.indexOf(k)],0),m=s.globalAlpha;s.globalAlpha=m*(As+(1-As)*Math.sqrt(Math.max(0,Math.min(1,p)))),s.lineWidth=h,e.forEach(({colour:f},k)=>{
-let b=c/e.length,[O,H]=[o+l+k*b,i+l];s.strokeStyle=s.fillStyle=f,n?s.strokeRect(O+h/2,H+h/2,b-h,c-h):s.fillRect(O,H,b,c)}),s.globalAlpha=m}var Os=s=>s>12?1.5:.5,
+hollow:o},i,r,l){let{size:[c,h],hole:d,centre:p}=y.ring,m=l/2*(c+(h-c)*n),[f,g]=[i+l/2,r+l/2],b=(H,et,K)=>{s.beginPath(),s.arc(f,g,H,me*(et-.25),me*(K-.25))},S=m*
+(1-d),W=.6/(me*(m-S/2)),k=0;s.lineWidth=S,t.forEach((H,et)=>{let K=k+H,J=H>3*W&&H<1?W:0;s.strokeStyle=y.shares[et].colour,b(m-S/2,k+J,K-J),H>0&&s.stroke(),k=K}),
+s.lineWidth=Math.max(1.2,m/9);let E=m*p-(o?s.lineWidth/2:0);e.forEach(({colour:H},et)=>{s.strokeStyle=s.fillStyle=H;let[K,J]=[.5+et/e.length,.5+(et+1)/e.length];
+b(E,K,J),o?s.stroke():s.fill()})}function oo(s,{parts:t=[],leading:e=[],hollow:n},o,i,r){let l=Os(r),c=r-2*l,h=Math.max(1,r/8),d=y.shares.map(({name:f})=>f),p=e.
+reduce((f,{name:g})=>f+t[d.indexOf(g)],0),m=s.globalAlpha;s.globalAlpha=m*(As+(1-As)*Math.sqrt(Math.max(0,Math.min(1,p)))),s.lineWidth=h,e.forEach(({colour:f},g)=>{
+let b=c/e.length,[S,W]=[o+l+g*b,i+l];s.strokeStyle=s.fillStyle=f,n?s.strokeRect(S+h/2,W+h/2,b-h,c-h):s.fillRect(S,W,b,c)}),s.globalAlpha=m}var Os=s=>s>12?1.5:.5,
 Cs={dot:Es,square:eo,shares:so};var Lt=256;function vt(s){let{kinds:t,no_value:e}=y;return Object.hasOwn(t,s)?t[s]:tt(s)[0]?.colour??e}function we(s){let[t,e]=tt(s);return e?`linear-gradient(9\
-0deg, ${t.colour} 50%, ${e.colour} 50%)`:vt(s)}var He=s=>y.lines[s%y.lines.length],io=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function ro(s){let t=s.map(
+0deg, ${t.colour} 50%, ${e.colour} 50%)`:vt(s)}var We=s=>y.lines[s%y.lines.length],io=s=>[1,3,5].map(t=>parseInt(s.slice(t,t+2),16));function ro(s){let t=s.map(
 io),e=new Uint8Array(3*Lt);for(let n=0;n<Lt;n+=1){let o=n/(Lt-1)*(t.length-1),i=Math.min(t.length-2,Math.floor(o));for(let r=0;r<3;r+=1)e[3*n+r]=Math.round(t[i][r]+
-(o-i)*(t[i+1][r]-t[i][r]))}return e}var Ls=new Map;function qs(s){let t=Ls.get(s);return t||(t=ro(y.ramps[s]),Ls.set(s,t)),t}var We=()=>document.documentElement.
+(o-i)*(t[i+1][r]-t[i][r]))}return e}var Ls=new Map;function qs(s){let t=Ls.get(s);return t||(t=ro(y.ramps[s]),Ls.set(s,t)),t}var He=()=>document.documentElement.
 dataset.theme==="dark"?"weight-dark":"weight";function ht(s,t){let e=qs(s),n=3*Math.max(0,Math.min(Lt-1,Math.round(t*(Lt-1))));return`rgb(${e[n]} ${e[n+1]} ${e[n+2]})`}var Fe=new Map,fe=null;function $(s){let t=Fe.
-get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Fe.set(s,t)),t}function Ns(){if(!fe){let s=qs(We()),t=new Uint8Array(
-4*Lt).fill(255);for(let e=0;e<Lt;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);fe=new Uint32Array(t.buffer)}return fe}function Rs(){fe=null,Fe.clear()}function dt(s){if(!P("leading",s))return null;let t=y.shares.map(({name:e})=>S(e,s));return t.includes(null)?null:t}var Jt=()=>u.heads.some((s,t)=>dt(t)!==null),
+get(s);return t===void 0&&(t=getComputedStyle(document.documentElement).getPropertyValue(s).trim(),Fe.set(s,t)),t}function Rs(){if(!fe){let s=qs(He()),t=new Uint8Array(
+4*Lt).fill(255);for(let e=0;e<Lt;e+=1)t.set(s.subarray(3*e,3*e+3),4*e);fe=new Uint32Array(t.buffer)}return fe}function Ns(){fe=null,Fe.clear()}function dt(s){if(!P("leading",s))return null;let t=y.shares.map(({name:e})=>T(e,s));return t.includes(null)?null:t}var Jt=()=>u.heads.some((s,t)=>dt(t)!==null),
 ut=s=>tt(P("leading",s)),ge="two shares are about as large as each other";function ke(s){let t=ut(s);return t.length>1?y.two_lead:t[0]?.name??""}function Is(s){
 let t=ut(s).map(({one:e})=>e);return t.length?`This head ${t.join("; it also ")}.`:""}var ao=62,lo=40,Ps=46,co=5;function ho(s,t){if(s==="shares"||s==="kind"){let r=u.heads.map((h,d)=>gt(d)),[,l]=_s(r),c=s==="shares"?1:.6;return h=>({shape:s==="s\
 hares"?"shares":"dot",color:vt(q(h)),size:l>0?Math.sqrt(Math.max(r[h]??0,0)/l):c,hollow:nt.has(u.heads[h]),faded:!t(h),parts:dt(h)??void 0,leading:ut(h)})}let e=le(
@@ -121,21 +121,21 @@ hover(null)),this.canvas.addEventListener("click",n=>{let o=this.under(n);o!==nu
 n)),this.canvas.addEventListener("focus",()=>this.draw()),this.canvas.addEventListener("blur",()=>this.draw()),this.describe(null)}get gutter(){return ao*this.type}get caption(){
 return lo*this.type}under(t){let[e,n]=at(t,this.canvas),{gutter:o,caption:i,side:r}=this,[l,c]=[Math.floor((n-i)/r),Math.floor((e-o)/r)];return this.headAt.get(
 `${l} ${c}`)??null}hover(t){t!==this.hovered&&(this.hovered=t,this.canvas.style.cursor=t===null?"default":"pointer",this.draw(),this.describe(t))}describe(t){let e="\
-Point at a head for its numbers; click to open it.";this.note.textContent=t===null?e:ye(t,this.by)}onKey(t){t.key==="Enter"&&(location.hash=L(this.picked));let e=Rt[t.
+Point at a head for its numbers; click to open it.";this.note.textContent=t===null?e:ye(t,this.by)}onKey(t){t.key==="Enter"&&(location.hash=L(this.picked));let e=Nt[t.
 key];e&&(t.preventDefault(),t.stopPropagation(),this.picked=lt(this.picked,e),this.draw(),this.describe(this.picked),st(ye(this.picked,this.by)))}draw(){let t=u.
 sites.length;this.type=bt();let{gutter:e,caption:n}=this,o=((this.box.clientWidth||600)-e)/this.columns;this.side=Math.max(co,Math.min(Ps*this.type,o>12?Math.floor(
 o):o)),this.box.parentElement&&(this.box.parentElement.dataset.mark=this.side<je?"tile":"ring");let[i,r]=[this.side*this.columns,this.side*t],l=F(this.canvas,e+
-i,n+r+2);this.drawAxes(l,i,r);let c=ho(this.by,this.chosen),h=document.activeElement===this.canvas?this.picked:null;v.forEach(({site:d,number:p},m)=>{let[f,k]=[
-e+p*this.side,n+d*this.side],b=c(m);l.globalAlpha=b.faded?.16:1,Cs[b.shape](l,b,f,k,this.side),l.globalAlpha=1,!(m!==this.hovered&&m!==h)&&(l.strokeStyle=$("--i\
-nk"),l.lineWidth=1.5,l.strokeRect(f+.75,k+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,n){let{type:o,gutter:i,caption:r}=this;t.font=`600 ${12*o}px ${z}`,t.
+i,n+r+2);this.drawAxes(l,i,r);let c=ho(this.by,this.chosen),h=document.activeElement===this.canvas?this.picked:null;v.forEach(({site:d,number:p},m)=>{let[f,g]=[
+e+p*this.side,n+d*this.side],b=c(m);l.globalAlpha=b.faded?.16:1,Cs[b.shape](l,b,f,g,this.side),l.globalAlpha=1,!(m!==this.hovered&&m!==h)&&(l.strokeStyle=$("--i\
+nk"),l.lineWidth=1.5,l.strokeRect(f+.75,g+.75,this.side-1.5,this.side-1.5))})}drawAxes(t,e,n){let{type:o,gutter:i,caption:r}=this;t.font=`600 ${12*o}px ${z}`,t.
 fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText("head",i+Math.min(e,this.box.clientWidth-i)/2,8*o),it(t,"layer",8*o,r+n/2),t.font=`${11*
 o}px ${z}`,t.fillStyle=$("--dim");let l=Math.max(1,Math.ceil(18*o/this.side));for(let h=0;h<this.columns;h+=l)t.fillText(String(h),i+(h+.5)*this.side,r-11*o);t.
 textAlign="right";let c=u.sites.length>40||this.side<14*o;u.sites.forEach(({label:h,layer:d},p)=>{if(p%l)return;let m=c?String(d):h.replace(/^(enc|dec)oder\./,"\
-$1.");t.fillText(m,i-8*o,r+(p+.5)*this.side)})}};function ye(s,t){let e=[u.heads[s]];if(C("kind")){let r=S("kind_score",s),l=ct(q(s))===q(s);e.push(`${Y(s)}${r===
-null||!l?"":` ${x(r)}`}`)}let n=dt(s);n&&e.push(y.shares.map(({name:r},l)=>`${r} ${x(n[l])}`).join(", ")),u.importance&&e.push(`importance ${E(gt(s),2)}`);let o=P(
-"most_similar",s);o&&e.push(`most similar ${o} ${x(S("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===u.importance?null:C(t);return t&&i&&e.push(`${t}\
- ${E(S(t,s))}`),nt.has(u.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Y=s=>[q(s),P("kind_detail",s)].filter(Boolean).join(" "),js=s=>_e(q(s))||Is(s);function uo({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[d,p,m,f]=[0,0,0,0];for(let k=l,b=h*e;k<c;k+=1,b+=1){let O=s[k];d+=O*t[b],p+=O*t[b+
-e],m+=O*t[b+2*e],f+=O*t[b+3*e]}r[h]=d,r[h+1]=p,r[h+2]=m,r[h+3]=f}for(;h<i;h+=1){let d=0;for(let p=l,m=h*e;p<c;p+=1,m+=1)d+=s[p]*t[m];r[h]=d}}function Fs(s,t,e){
+$1.");t.fillText(m,i-8*o,r+(p+.5)*this.side)})}};function ye(s,t){let e=[u.heads[s]];if(C("kind")){let r=T("kind_score",s),l=ct(q(s))===q(s);e.push(`${Y(s)}${r===
+null||!l?"":` ${x(r)}`}`)}let n=dt(s);n&&e.push(y.shares.map(({name:r},l)=>`${r} ${x(n[l])}`).join(", ")),u.importance&&e.push(`importance ${O(gt(s),2)}`);let o=P(
+"most_similar",s);o&&e.push(`most similar ${o} ${x(T("most_similar_cka",s))}`);let i=t==="kind"||t==="shares"||t===u.importance?null:C(t);return t&&i&&e.push(`${t}\
+ ${O(T(t,s))}`),nt.has(u.heads[s])&&e.push("can be pruned"),e.join(" · ")}var Y=s=>[q(s),P("kind_detail",s)].filter(Boolean).join(" "),js=s=>_e(q(s))||Is(s);function uo({q:s,k:t,dim:e},n,o,i,r){let l=n*e,c=l+e,h=o;for(;h+3<i;h+=4){let[d,p,m,f]=[0,0,0,0];for(let g=l,b=h*e;g<c;g+=1,b+=1){let S=s[g];d+=S*t[b],p+=S*t[b+
+e],m+=S*t[b+2*e],f+=S*t[b+3*e]}r[h]=d,r[h+1]=p,r[h+2]=m,r[h+3]=f}for(;h<i;h+=1){let d=0;for(let p=l,m=h*e;p<c;p+=1,m+=1)d+=s[p]*t[m];r[h]=d}}function Fs(s,t,e){
 let{bias:n,softcap:o,sink:i}=s,[r,l,c]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),uo(s,t,r,l,e);let h=i===void 0?-1/0:i;for(let p=r;p<l;p+=1)o!==void 0&&
 (e[p]=o*Math.tanh(e[p]/o)),n&&(e[p]+=n[p+c]),e[p]>h&&(h=e[p]);let d=i===void 0?0:Math.exp(i-h);for(let p=r;p<l;p+=1)e[p]=Math.exp(e[p]-h),d+=e[p];for(let p=r;p<
 l;p+=1)e[p]/=d;return e}var po=40,mo=()=>new Promise(s=>setTimeout(s)),ze=s=>255*Math.sqrt(s)+.5,pt=class s{constructor(t,e,n){this.name=t,this.queries=n.queries,this.keys=n.keys,this.
@@ -152,15 +152,15 @@ min(t,this.queries),n=new Uint8Array(e*this.keys);for(let o=0;o<e;o+=1){let i=th
 keys+r]=ze(i[r])}return{coded:n,queries:e,keys:this.keys}}reweighted(t,e){let n=t?this.norms:null,o=e&&this.columns.special.some(Boolean);if(!n&&!o)return this;
 let i=new Float32Array(this.keys).fill(1);for(let l=0;l<this.keys;l+=1)n&&(i[l]=n[l]),o&&this.columns.special[l]&&(i[l]=0);let r=Object.create(this);return r.row=
 l=>wo(this.row(l),i),this.coded&&(r.coded=go(this.coded,this.queries,this.keys,i)),r}};async function fo(s){let{q:t,k:e,first:n,end:o,dim:i}=s,r=await Promise.all(
-[t,e,n,o].map(At)),l=s.wide?wt:bs;return{q:l(r[0]),k:l(r[1]),first:Ne(r[2]),end:Ne(r[3]),dim:i,bias:s.bias===void 0?null:wt(await At(s.bias)),softcap:s.softcap,
+[t,e,n,o].map(At)),l=s.wide?wt:bs;return{q:l(r[0]),k:l(r[1]),first:Re(r[2]),end:Re(r[3]),dim:i,bias:s.bias===void 0?null:wt(await At(s.bias)),softcap:s.softcap,
 sink:s.sink}}function wo(s,t){let e=0;for(let n=0;n<s.length;n+=1)s[n]*=t[n],e+=s[n];if(e>0)for(let n=0;n<s.length;n+=1)s[n]/=e;return s}function go(s,t,e,n){let o=new Uint8Array(
 s.length);for(let i=0;i<t;i+=1){let r=i*e,l=0;for(let c=0;c<e;c+=1)l+=s[r+c]**2*n[c];if(l!==0)for(let c=0;c<e;c+=1)o[r+c]=Math.round(s[r+c]*Math.sqrt(n[c]/l*255*
-255))}return o}function xe(s){I("trouble").textContent=s,I("trouble").hidden=!s}async function Hs(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw Xt(e)||
-xe("The server does not answer. Is multihead serve still running?"),e}}async function Be(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o=await Hs(`${s}\
+255))}return o}function xe(s){I("trouble").textContent=s,I("trouble").hidden=!s}async function Ws(s,t){try{return await fetch(s,{...t,cache:"no-store"})}catch(e){throw Xt(e)||
+xe("The server does not answer. Is multihead serve still running?"),e}}async function Be(s,t,e){let n=Object.entries(t).map(([i,r])=>[i,String(r)]),o=await Ws(`${s}\
 ?${new URLSearchParams(n)}`,{signal:e});if(!o.ok){let i=await o.text();throw xe(i),new Error(i)}return xe(""),o}async function qt(s,t,e){let n=await Be(s,t,e);return new Uint8Array(
-await n.arrayBuffer())}var Xt=s=>s instanceof DOMException&&s.name==="AbortError";async function Ws(s){let t={"Content-Type":"application/json"},e=await fetch("\
+await n.arrayBuffer())}var Xt=s=>s instanceof DOMException&&s.name==="AbortError";async function Hs(s){let t={"Content-Type":"application/json"},e=await fetch("\
 text",{method:"POST",body:JSON.stringify(s),headers:t});if(!e.ok)throw new Error(await e.text());return e.json()}async function Ds(s,t){let e={"Content-Type":"a\
-pplication/json"},n=await Hs("switches",{method:"POST",body:JSON.stringify(s),headers:e,signal:t});if(!n.ok)throw new Error(await n.text());return xe(""),n.json()}var zs=4096,ko=256,bo=120,_=class s extends pt{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
+pplication/json"},n=await Ws("switches",{method:"POST",body:JSON.stringify(s),headers:e,signal:t});if(!n.ok)throw new Error(await n.text());return xe(""),n.json()}var zs=4096,ko=256,bo=120,_=class s extends pt{constructor(t,e,n,o){super(t,e,n),this.where=o,this.lines=new Map,this.overview=null,this.latest=null,this.asking=
 null,this.controller=null,this.timer=0,this.variants=new Map,this.source=[t,e,n]}complete(){return Promise.resolve()}get bytes(){return 4*this.keys*this.lines.size+
 2e6}reweighted(t,e){if(!t&&!e)return this;let n=`${t} ${e}`,o=this.variants.get(n);if(!o){let i={...this.where,...t?{norm:1}:{},...e?{hide:1}:{}};o=new s(...this.
 source,i),this.variants.set(n,o)}return o}weights(t,e){return this.lines.get(`${t?"row":"column"} ${e}`)??null}async fetchWeights(t,e){let n=this.weights(t,e);if(n)
@@ -172,16 +172,16 @@ this.overview)}async fetchPicture(t,e,n){this.controller=new AbortController;try
 key:e,part:t,coded:o,keys:t.width,queries:t.height},t.w===this.keys&&t.h===this.queries&&(this.overview=this.latest),this.asking=null,n()}catch(o){this.asking===
 e&&(this.asking=null),Xt(o)||st(String(o))}}cancel(){clearTimeout(this.timer),this.controller?.abort(),this.asking=null}async preview(t){let[e,n]=[Math.min(t,this.
 keys),Math.min(t,this.queries)],o={x:0,y:0,w:this.keys,h:this.queries,width:e,height:n,thin:1};return{coded:await qt("map",{...this.where,...o}),keys:e,queries:n}}};
-function Bs({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var yo=96e6,xo=2048,jt=new Map,Ue=new Map;async function Nt(s,t){let e=`${s} ${t}`,n=jt.get(e);if(n)return Ve(e,n),n;let o=v[t],i=o&&u.texts[s]?.layers[o.site],
+function Bs({part:s,keys:t,queries:e},n){let[o,i]=[t/s.w,e/s.h];return{x:(n.x-s.x)*o,y:(n.y-s.y)*i,w:n.w*o,h:n.h*i}}var yo=96e6,xo=2048,jt=new Map,Ue=new Map;async function Rt(s,t){let e=`${s} ${t}`,n=jt.get(e);if(n)return Ve(e,n),n;let o=v[t],i=o&&u.texts[s]?.layers[o.site],
 r=i?.heads[o.head];if(!i||!r)return null;let l=Ue.get(e);l||(l=r.served?vo(s,t):pt.read(u.heads[t],u.texts[s],i,r,o.head),Ue.set(e,l));try{let c=await l;return Ve(
-e,c),c}finally{Ue.delete(e)}}async function mt(s,t){let e=await Nt(s,t);return e&&!e.coded&&(await e.complete(),Ve(`${s} ${t}`,e)),e}function Ve(s,t){jt.delete(
+e,c),c}finally{Ue.delete(e)}}async function mt(s,t){let e=await Rt(s,t);return e&&!e.coded&&(await e.complete(),Ve(`${s} ${t}`,e)),e}function Ve(s,t){jt.delete(
 s),jt.set(s,t);let e=0;for(let n of jt.values())e+=n.bytes;for(let[n,o]of jt){if(e<=yo||n===s)break;jt.delete(n),e-=o.bytes}}async function vo(s,t){let e=u.texts[s],
 n=v[t],o=e.layers[n.site],i={text:s,layer:o.label,head:n.head},{queries:r,keys:l}=o;if(Math.max(r,l)>xo)return new _(u.heads[t],e,o,i);let c=new pt(u.heads[t],e,
 o),h={x:0,y:0,w:l,h:r,width:l,height:r},[d,p]=await Promise.all([qt("map",{...i,...h}),qt("norms",i)]);return c.coded=d,c.norms=wt(p),c}async function $t(s,t,e){
 return s instanceof _?s.fetchWeights(t,e):t?s.row(e):(await s.complete(),s.column(e))}function Us(s,t,e,n){let o=new Int32Array(n+1);for(let i=0;i<=n;i+=1)o[i]=Math.min(e,Math.floor(s+i/n*t+1e-9));return o}function Zt({coded:s,keys:t,queries:e},n,o,i){
-let r=Ns(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=Us(n.x,n.w,t,o),d=Us(n.y,n.h,e,i),p=new Uint8Array(o),m=-1;for(let f=0;f<i;f+=1){let[k,b]=[d[f],
-Math.max(d[f]+1,d[f+1])],O=k===m&&b===k+1,H=f*o;if(O){c.copyWithin(H,H-o,H);continue}p.fill(0);for(let g=k;g<b&&g<e;g+=1)for(let A=0,W=g*t;A<o;A+=1){let et=Math.
-min(t,Math.max(h[A]+1,h[A+1])),K=p[A];for(let J=h[A];J<et;J+=1)s[W+J]>K&&(K=s[W+J]);p[A]=K}m=b===k+1?k:-1;for(let g=0;g<o;g+=1)c[H+g]=r[p[g]]}return l}async function Vs(s,t){
+let r=Rs(),l=new ImageData(o,i),c=new Uint32Array(l.data.buffer),h=Us(n.x,n.w,t,o),d=Us(n.y,n.h,e,i),p=new Uint8Array(o),m=-1;for(let f=0;f<i;f+=1){let[g,b]=[d[f],
+Math.max(d[f]+1,d[f+1])],S=g===m&&b===g+1,W=f*o;if(S){c.copyWithin(W,W-o,W);continue}p.fill(0);for(let k=g;k<b&&k<e;k+=1)for(let E=0,H=k*t;E<o;E+=1){let et=Math.
+min(t,Math.max(h[E]+1,h[E+1])),K=p[E];for(let J=h[E];J<et;J+=1)s[H+J]>K&&(K=s[H+J]);p[E]=K}m=b===g+1?g:-1;for(let k=0;k<o;k+=1)c[W+k]=r[p[k]]}return l}async function Vs(s,t){
 let e=a("canvas",{class:"thumb","aria-hidden":"true"});F(e,t,t);let n=Math.round(t*Pt()),o=await s.preview(n),i={x:0,y:0,w:o.keys,h:o.queries};return Ct(e).putImageData(
 Zt(o,i,n,n),0,0),e}var Ke=s=>s.reduce((t,e)=>e>t?e:t,0),$o=56;function Ks(s,t,{left:e,width:n,window:o,type:i}){let r=$o*i,l=F(s,e+n,r),c=Math.max(1e-9,Ke(t)),h=n/
 o.w;l.fillStyle=$("--dim"),l.font=`${11*i}px ${z}`,l.textAlign="right",l.textBaseline="top",l.fillText(x(c),e-6,2),l.textBaseline="bottom",l.fillText("0",e-6,r-
@@ -191,7 +191,7 @@ this.painted=[null,null],this.arcs=j("svg",{class:"arcs","aria-hidden":"true"}),
 p",{class:"part"}):null,this.box=a("div",{class:"reading"},this.arcs,this.part,this.text),this.fill(0);let i=(r,l)=>this.text.addEventListener(r,c=>{let h=Gs(c);
 h!==null&&l(h)});i("pointerover",e),i("focusin",e),i("click",n),this.text.addEventListener("pointerleave",()=>e(null)),this.text.addEventListener("keydown",r=>this.
 onKey(r,n))}fill(t){let{shown:e,special:n,joined_to_previous:o}=this.sequence,i=Math.min(Ft,e.length-t);if(this.from=t,this.spans=Array.from({length:i},(c,h)=>{
-let d=e[t+h],p=d.length>40?M(d,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,M(d,40))}),
+let d=e[t+h],p=d.length>40?A(d,400):null,f={class:n[t+h]?"token special":"token","data-i":t+h,role:"button",tabindex:h?"-1":"0",title:p};return a("span",f,A(d,40))}),
 this.shades=new Int8Array(i),this.marked=null,this.text.replaceChildren(...this.spans.flatMap((c,h)=>[o[t+h]&&h?"":" ",c])),!this.part)return;let r=(c,h)=>{let d=c<
 0||c>=e.length;return a("button",{type:"button",disabled:d,onclick:()=>this.showFrom(c)},h)},l=`tokens ${t} to ${t+i-1} of ${e.length}`;this.part.replaceChildren(
 r(t-Ft,"earlier"),l,r(t+Ft,"later"))}showFrom(t){this.fill(t),this.draw()}onKey(t,e){let n=Gs(t);if(n===null)return;let o={ArrowLeft:-1,ArrowRight:1,Enter:0," ":0}[t.
@@ -207,78 +207,78 @@ toFixed(2)});this.arcs.append(d)}}};function Gs(s){let t=re(s,".token");return t
 1)s[i]>=e&&n(i)&&o.push(i);return o.sort((i,r)=>s[r]-s[i]).slice(0,t)}var Mo=3,Ao=3,Ge=24,Eo=.02,ve=class{constructor(){this.list=a("ol");let t=U("Three rows of this text","example rows");this.element=a("section",{class:"pairs row\
 s"},t,this.list)}async show(t){let e;if(t instanceof _){let l=await Be("pairs",t.where).catch(()=>null);if(!l)return;e=await l.json()}else e=Co(t);let n=new Set,
 o=l=>n.size<n.add(t.rows.shown[l]).size,i=e.map(([,l])=>l).filter(o).slice(0,Mo),r=await Promise.all(i.map(l=>$t(t,!0,l))).catch(()=>null);r&&this.list.replaceChildren(
-...i.map((l,c)=>Oo(t,l,r[c])))}};function Oo(s,t,e){let n=l=>a("span",{class:"word"},M(l,14)),o=te(e,Ao,Eo).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
+...i.map((l,c)=>Oo(t,l,r[c])))}};function Oo(s,t,e){let n=l=>a("span",{class:"word"},A(l,14)),o=te(e,Ao,Eo).map(l=>a("span",{},n(s.columns.shown[l])," ",a("smal\
 l",{},x(e[l])))),i=D({row:String(t),dir:void 0}),r=a("a",{href:i,title:`token ${t}`},n(s.rows.shown[t]));return a("li",{},r," → ",a("span",{class:"keys"},o))}
 function Co({coded:s,keys:t,queries:e,square:n,rows:o,columns:i}){let r=[],l=-1;for(let c=0;s&&c<e;c+=1)if(!o.special[c])for(let h=0,d=c*t;h<t;h+=1)s[d+h]<=l||i.
 special[h]||n&&c===h||(r.push([s[d+h],c,h]),r.sort((p,m)=>m[0]-p[0]),r.length>Ge&&r.pop(),r.length===Ge&&(l=r[Ge-1][0]));return r.map(([c,h,d])=>[(c/255)**2,h,d])}var Ys=new Map;async function $e(s){let t=Ys.get(s.name);t||(t=At(s.line),Ys.set(s.name,t));let e=await t,n=u.pairs?.heads.length??0;return(o,i)=>{let r=e[o*n+i];
 return r===255?NaN:s.low+r/254*(1-s.low)}}var Qs={cka:"CKA",attention:"attention distance",write:"write overlap",read:"read overlap"},St=({name:s})=>Object.hasOwn(
 Qs,s)?Qs[s]:s,Js={correlation:"Do two heads have the same output?",cka:"Do two heads have the same output, apart from a rotation?",attention:"Do two heads look \
 at the same tokens?",write:"Do the output matrices of two heads write into the same directions?",read:"Do the input matrices of two heads read the same directio\
-ns?"},Ye=({name:s})=>Object.hasOwn(Js,s)?Js[s]:s,Se=s=>`${Ye(s)} ${R(s.meaning)}`,ee=s=>s.name==="attention";function Xs(s,t,e,n){let o=ee(s)?1:-1,i=[];return e.
+ns?"},Ye=({name:s})=>Object.hasOwn(Js,s)?Js[s]:s,Se=s=>`${Ye(s)} ${N(s.meaning)}`,ee=s=>s.name==="attention";function Xs(s,t,e,n){let o=ee(s)?1:-1,i=[];return e.
 forEach((r,l)=>{for(let c of e.slice(l+1)){let h=t(r,c);Number.isNaN(h)||i.push(r<c?[r,c,h]:[c,r,h])}}),i.sort((r,l)=>o*(r[2]-l[2])||r[0]-l[0]||r[1]-l[1]).slice(
 0,n)}var Zs={stack:void 0,layer:void 0,head:void 0,row:void 0,second:void 0},Lo=4,se=class{constructor(t,e=!1){this.rows=new ve;let n=`Numbers of ${u.heads[t]}`,o=u.
-texts.length?this.rows.element:null,i=[qo(t),No(t),o,_o(t),Fo(t),Do(t),Ho(t),Uo(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function qo(s){
-let t=dt(s);if(!t)return null;let e=ut(s),n=y.shares.map((i,r)=>{let[l,c]=[S(`${i.name}_low`,s),S(`${i.name}_high`,s)],h=w(i.name,R(i.meaning)),d=a(e.includes(i)?
+texts.length?this.rows.element:null,i=[qo(t),Ro(t),o,_o(t),Fo(t),Do(t),Wo(t),Uo(t,e)];this.element=a("aside",{class:"panel","aria-label":n},i)}};function qo(s){
+let t=dt(s);if(!t)return null;let e=ut(s),n=y.shares.map((i,r)=>{let[l,c]=[T(`${i.name}_low`,s),T(`${i.name}_high`,s)],h=w(i.name,N(i.meaning)),d=a(e.includes(i)?
 "b":"span",{},i.name," ",h);return en(d,{label:i.name,value:t[r],color:i.colour,low:l,high:c})}),o=a("p",{class:"dim"},"The five add up to 1; the lines are 95 %\
- intervals.");return a("section",{class:"shares"},U("What decides where it looks","shares"),n,o)}function No(s){if(!C("kind"))return null;let t=q(s),e=u.why?.[u.
-heads[s]],n=Object.keys(u.kinds).map(h=>({name:h,score:S(`kind:${h}`,s)})).sort((h,d)=>(d.score??0)-(h.score??0)),i=[...[t,...["second","third"].map(h=>tn(P(h,s)))].
+ intervals.");return a("section",{class:"shares"},U("What decides where it looks","shares"),n,o)}function Ro(s){if(!C("kind"))return null;let t=q(s),e=u.why?.[u.
+heads[s]],n=Object.keys(u.kinds).map(h=>({name:h,score:T(`kind:${h}`,s)})).sort((h,d)=>(d.score??0)-(h.score??0)),i=[...[t,...["second","third"].map(h=>tn(P(h,s)))].
 flatMap(h=>n.filter(d=>d.name===h)),...n],r=[...new Set(i)].slice(0,Lo).map(({name:h,score:d})=>d===null?null:Po(s,h,d,h===t)),l=e?`${V.evidence} Here: ${e}.`:V.
 evidence,c=a("p",{class:"dim"},"Bars are scores, ticks are thresholds. ",w("score"));return a("section",{},U("Kind"),a("p",{},a("b",{},Y(s))),a("p",{class:"dim"},
-`${Ro(s)} `,w("evidence",l)),a("div",{class:"scores"},r,c),Io(s))}var tn=s=>s.split(" ")[0];function Ro(s){let t=q(s);if(Object.hasOwn(u.kinds,t)){let[h,d]=["ki\
-nd_score","kind_control"].map(m=>x(S(m,s))),{threshold:p}=u.kinds[t];return`Its score is ${h}: clearly above the threshold (${p}) and above chance (${d}).`}let e=P(
-"second",s);if(!e)return"No kind could be measured.";let{threshold:n,shares:o}=u.kinds[tn(e)],i=S("second_score",s)??0,r=ut(s).map(({name:h})=>h),l=!r.length||r.
+`${No(s)} `,w("evidence",l)),a("div",{class:"scores"},r,c),Io(s))}var tn=s=>s.split(" ")[0];function No(s){let t=q(s);if(Object.hasOwn(u.kinds,t)){let[h,d]=["ki\
+nd_score","kind_control"].map(m=>x(T(m,s))),{threshold:p}=u.kinds[t];return`Its score is ${h}: clearly above the threshold (${p}) and above chance (${d}).`}let e=P(
+"second",s);if(!e)return"No kind could be measured.";let{threshold:n,shares:o}=u.kinds[tn(e)],i=T("second_score",s)??0,r=ut(s).map(({name:h})=>h),l=!r.length||r.
 some(h=>o.includes(h)),c=i>n&&!l?`A head is named after this kind only if ${o.join(" or ")} leads.`:`The 95 % interval of this kind must be above ${n} and abov\
 e chance.`;return`The closest kind is “${e}”, with a score of ${x(i)}. ${c}`}function Io(s){let t={position:"positions, not words",content:"words, not posit\
-ions",both:"positions and words"},e=P("driven",s);if(!Object.hasOwn(t,e))return null;let n=S("driven_score",s),o=`The tokens of a text are shuffled, and both ma\
+ions",both:"positions and words"},e=P("driven",s);if(!Object.hasOwn(t,e))return null;let n=T("driven_score",s),o=`The tokens of a text are shuffled, and both ma\
 ps compared: the overlap at the same positions, minus the overlap at the same words: ${n!==null&&n>0?"+":""}${x(n)}.`;return a("p",{class:"dim"},`Follows ${t[e]}\
- `,w("follows",o))}function Po(s,t,e,n){let{threshold:o}=u.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(d=>n?S(d,s):null),c=`${t} ${x(e)}, thres\
+ `,w("follows",o))}function Po(s,t,e,n){let{threshold:o}=u.kinds[t],[i,r,l]=["kind_control","kind_low","kind_high"].map(d=>n?T(d,s):null),c=`${t} ${x(e)}, thres\
 hold ${o}`,h=a("span",{},t," ",pe(t));return en(h,{label:c,value:e,color:vt(t),threshold:o,chance:i,low:r,high:l})}function en(s,{label:t,value:e,color:n,threshold:o,
 chance:i=null,low:r,high:l}){let c=d=>`${(100*Math.max(0,Math.min(1,d))).toFixed(1)}%`,h=j("svg",{class:"score",role:"img","aria-label":t});return h.append(j("r\
 ect",{x:0,y:5,width:"100%",height:6,class:"track",rx:3}),j("rect",{x:0,y:5,width:c(e),height:6,rx:3,fill:n})),o!==void 0&&h.append(j("rect",{x:c(o),y:1,width:1.5,
 height:14,class:"tick"})),r!==null&&l!==null&&h.append(j("line",{x1:c(r),x2:c(l),y1:8,y2:8,class:"ends"})),i!==null&&h.append(j("circle",{cx:c(i),cy:8,r:3,class:"\
-chance"})),a("div",{class:"scoreline"},s,h,a("span",{class:"value"},x(e)))}function _o(s){if(!u.importance)return null;let t=S("rank",s),e=ce(s),n=e===null?"":`\
- ± ${E(e,1)}`,o=t===null?"":`, rank ${t} of ${u.heads.length}`,i=`${R(C(u.importance)?.meaning??"")} ${R(u.corpus.loss??"")}`.trim();return a("section",{},U("I\
-mportance"),a("p",{},a("b",{},E(gt(s),2)),`${n}${o}.`),jo(s),a("p",{class:"dim"},`${V.importance.split(".")[0]}. `,w("how importance is measured",i)))}function jo(s){
+chance"})),a("div",{class:"scoreline"},s,h,a("span",{class:"value"},x(e)))}function _o(s){if(!u.importance)return null;let t=T("rank",s),e=ce(s),n=e===null?"":`\
+ ± ${O(e,1)}`,o=t===null?"":`, rank ${t} of ${u.heads.length}`,i=`${N(C(u.importance)?.meaning??"")} ${N(u.corpus.loss??"")}`.trim();return a("section",{},U("I\
+mportance"),a("p",{},a("b",{},O(gt(s),2)),`${n}${o}.`),jo(s),a("p",{class:"dim"},`${V.importance.split(".")[0]}. `,w("how importance is measured",i)))}function jo(s){
 if(!u.curve||!nt.has(u.heads[s]))return null;let e=`Can be pruned${nt.size>1?`, together with ${nt.size-1} others,`:""} for less than ${ot(u.curve.limit)} of qu\
-ality. `;return a("p",{},e,a("a",{href:D({...Zs,view:"pruning"})},"Show pruning →"))}function Fo(s){let t=P("most_similar",s),e=N.get(t);if(e===void 0)return null;
-let n=`, CKA similarity ${x(S("most_similar_cka",s))} `,o=D({...Zs,view:"similarity",pick:u.heads[s]});return a("section",{},U("Most similar","most similar"),a(
-"p",{},a("a",{href:L(e)},t),n,w("CKA")),a("p",{},a("a",{href:D({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Ho(s){
+ality. `;return a("p",{},e,a("a",{href:D({...Zs,view:"pruning"})},"Show pruning →"))}function Fo(s){let t=P("most_similar",s),e=R.get(t);if(e===void 0)return null;
+let n=`, CKA similarity ${x(T("most_similar_cka",s))} `,o=D({...Zs,view:"similarity",pick:u.heads[s]});return a("section",{},U("Most similar","most similar"),a(
+"p",{},a("a",{href:L(e)},t),n,w("CKA")),a("p",{},a("a",{href:D({second:t})},"Show side by side →")),a("p",{},a("a",{href:o},"Show all pairs →")))}function Wo(s){
 let t=u.often?.[u.heads[s]];if(!t?.length)return null;let e="For every token, the other token with the largest weight, special tokens excluded: mean weight × nu\
-mber of times. The pairs with the most weight in total come first.",n=t.map(([i,r,l,c])=>Wo(i,r,`${x(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus\
- ",w("pairs",e));return a("section",{class:"pairs often"},o,a("ol",{},n))}function Wo(s,t,e){let n=o=>a("span",{class:"word"},M(o,14));return a("li",{},n(s)," →\
- ",n(t),a("span",{class:"value"},e))}function Do(s){let t=[];for(let h=-64;h<=64;h+=1){let d=S(`offset${h<0?h:`+${h}`}`,s);d!==null&&t.push([h,d])}if(t.length<3)
+mber of times. The pairs with the most weight in total come first.",n=t.map(([i,r,l,c])=>Ho(i,r,`${x(c)} × ${l}`)),o=a("h3",{},"Strongest pairs over the corpus\
+ ",w("pairs",e));return a("section",{class:"pairs often"},o,a("ol",{},n))}function Ho(s,t,e){let n=o=>a("span",{class:"word"},A(o,14));return a("li",{},n(s)," →\
+ ",n(t),a("span",{class:"value"},e))}function Do(s){let t=[];for(let h=-64;h<=64;h+=1){let d=T(`offset${h<0?h:`+${h}`}`,s);d!==null&&t.push([h,d])}if(t.length<3)
 return null;let e=Math.max(...t.map(([,h])=>h),1e-9),n=100/t.length,i=j("svg",{class:"offsets",role:"img","aria-label":"mean weight by distance",...{viewBox:"0 \
-0 100 40",preserveAspectRatio:"none"}});t.forEach(([h,d],p)=>{let m=d/e*38,[f,k]=[(p*n+n*.12).toFixed(2),(40-m).toFixed(2)],b={width:(n*.76).toFixed(2),height:m.
-toFixed(2)},O=j("rect",{x:f,y:k,...b,class:h===0?"zero":""});O.append(j("title",{},`${h>0?"+":""}${h}: ${x(d)}`)),i.append(O)});let[r,l]=[t[0][0],t[t.length-1][0]],
+0 100 40",preserveAspectRatio:"none"}});t.forEach(([h,d],p)=>{let m=d/e*38,[f,g]=[(p*n+n*.12).toFixed(2),(40-m).toFixed(2)],b={width:(n*.76).toFixed(2),height:m.
+toFixed(2)},S=j("rect",{x:f,y:g,...b,class:h===0?"zero":""});S.append(j("title",{},`${h>0?"+":""}${h}: ${x(d)}`)),i.append(S)});let[r,l]=[t[0][0],t[t.length-1][0]],
 c=[`${-r} back`,"itself",`${l} ahead`].map(h=>a("span",{},h));return a("section",{},U("Where it looks, by distance","by distance"),i,a("p",{class:"ends dim"},c),
 a("p",{class:"dim"},`Highest bar: ${x(e)} of the weight, mean over the corpus.`))}var zo=["kind","most_similar","second","third","order$","cluster$","driven","l\
 eading$"],Bo=new RegExp(`^(offset[+-]|(spread|rest|position|word|match)_|${zo.join("|")})`);function Uo(s,t){let e=Object.keys(u.table??{}).filter(c=>!Bo.test(c));
-if(!e.length)return null;let n=a("tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=Et(c,s),d=typeof h=="string"?h:E(h),p=h===null?$s(c,s):"",m=a(
-"td",{},d,p?w(`missing: ${c}`,R(p)):null),f=a("th",{scope:"row"},c," ",rt(c));n.append(a("tr",{},f,m,a("td",{class:"dim"},C(c)?.unit)))}},i=a("table",{class:"me\
+if(!e.length)return null;let n=a("tbody"),o=()=>{if(!(!l.open||n.firstChild))for(let c of e){let h=Et(c,s),d=typeof h=="string"?h:O(h),p=h===null?$s(c,s):"",m=a(
+"td",{},d,p?w(`missing: ${c}`,N(p)):null),f=a("th",{scope:"row"},c," ",rt(c));n.append(a("tr",{},f,m,a("td",{class:"dim"},C(c)?.unit)))}},i=a("table",{class:"me\
 asures"},n),r=a("summary",{},`All ${e.length} measures`),l=a("details",{open:t,ontoggle:o},r,i);return l}var Vo=["kind_score","entropy","max_weight","distance",
-"first","special","previous","output_norm"];function sn(s,t){let e=c=>[s,t].some(h=>S(c,h)!==null),n=[u.importance??"",...Vo].filter(e).map(c=>{let h=a("th",{scope:"\
-row"},c===u.importance?"importance":c," ",rt(c));return a("tr",{},h,[s,t].map(d=>a("td",{},E(S(c,d)))))}),o=C("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("\
+"first","special","previous","output_norm"];function sn(s,t){let e=c=>[s,t].some(h=>T(c,h)!==null),n=[u.importance??"",...Vo].filter(e).map(c=>{let h=a("th",{scope:"\
+row"},c===u.importance?"importance":c," ",rt(c));return a("tr",{},h,[s,t].map(d=>a("td",{},O(T(c,d)))))}),o=C("kind")?a("tr",{},a("th",{scope:"row"},"kind ",w("\
 kind")),[s,t].map(c=>a("td",{},Ss(c)))):null,i=[s,t].map(c=>a("th",{scope:"col"},u.heads[c])),r=a("thead",{},a("tr",{},a("td"),i)),l=a("table",{class:"measures"},
 r,a("tbody",{},o,n));return a("div",{class:"pair"},U("Both heads in numbers","measures"),l)}function nn(s,t){let e=a("span",{class:"alikeness"}),{pairs:n}=u;if(!n)
 return e;let[o,i]=[s,t].map(r=>n.heads.indexOf(u.heads[r]));return Promise.all(n.measures.map($e)).then(r=>{e.append("Similarity: "),r.forEach((l,c)=>{let h=n.measures[c],
 d=`${c?", ":""}${St(h)} ${x(l(o,i))} `;e.append(d,w(St(h),Se(h)))})}),e}var Ko=150;function Go(s){let t=[{key:"head",title:"Head",help:w("head"),value:e=>e,show:e=>u.heads[e]}];if(C("kind")){let e=i=>Y(i)||null;t.push({key:"kind",title:"\
-Kind",help:w("kind"),value:e,show:Qe,words:!0});let n=i=>S("kind_score",i),o=i=>x(n(i));Jt()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
+Kind",help:w("kind"),value:e,show:Qe,words:!0});let n=i=>T("kind_score",i),o=i=>x(n(i));Jt()||t.push({key:"score",title:"Score",help:w("score"),value:n,show:o})}
 if(Jt()){let[e,n]=["shares","Shares"];t.push({key:e,title:n,help:w("shares"),value:Yo,show:Qo,words:!0})}if(u.importance){let e=rt(u.importance);t.push({key:"im\
-portance",title:"Importance",help:e,value:gt,show:Jo})}if(C("most_similar")){let e=i=>S("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
+portance",title:"Importance",help:e,value:gt,show:Jo})}if(C("most_similar")){let e=i=>T("most_similar_cka",i),[n,o]=["most_similar","Most similar"];t.push({key:n,
 title:o,help:w("most similar"),value:e,show:Xo,words:!0})}if(s!=="kind"&&s!=="shares"&&s!==u.importance&&C(s)){let e=o=>Et(s,o),n=o=>{let i=e(o);return typeof i==
-"string"?i:E(i)};t.push({key:s,title:s,help:rt(s),value:e,show:n})}return t}function Qe(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
-q(s)?we(q(s)):"transparent",[t,Y(s)||E(null)]}function Yo(s){let t=dt(s),e=y.shares.indexOf(ut(s)[0]);return t&&e>=0?2*e-t[e]:null}function Qo(s){let t=dt(s);if(!t)
-return E(null);let e=y.shares.map(({name:i},r)=>`${i} ${x(t[r])}`).join(", "),n=j("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});n.setAttribute(
+"string"?i:O(i)};t.push({key:s,title:s,help:rt(s),value:e,show:n})}return t}function Qe(s){let t=a("i",{class:"dot","aria-hidden":"true"});return t.style.background=
+q(s)?we(q(s)):"transparent",[t,Y(s)||O(null)]}function Yo(s){let t=dt(s),e=y.shares.indexOf(ut(s)[0]);return t&&e>=0?2*e-t[e]:null}function Qo(s){let t=dt(s);if(!t)
+return O(null);let e=y.shares.map(({name:i},r)=>`${i} ${x(t[r])}`).join(", "),n=j("svg",{class:"sharebar",role:"img","aria-label":e,viewBox:"0 0 1 1"});n.setAttribute(
 "preserveAspectRatio","none");let o=0;return t.forEach((i,r)=>{n.append(j("rect",{x:o,y:0,width:Math.max(0,i),height:1,fill:y.shares[r].colour})),o+=i}),n}function Jo(s){
-let t=ce(s),e=t===null?null:a("small",{},` ± ${E(t,1)}`);return[E(gt(s),2),e]}function Xo(s){let t=P("most_similar",s);return t?[`${t} `,a("small",{},x(S("most\
-_similar_cka",s)))]:E(null)}function Zo(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===null)-+(r===null)||n-
-o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function on(s,t,e){let n=Go(e),o=g=>n.find(A=>A.key===g),i=o(s.sort)??o("importance")??n[0],r=["head","kind","share\
-s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=Zo(t,i,l),h=n.map(g=>{let A=g===i,W=()=>T({sort:g.key,down:A?l?"0":"1":void 0}),et=A?l?" ↓":" ↑":"",K=A?
-l?"descending":"ascending":"none",J=a("button",{type:"button",onclick:W},g.title+et);return a("th",{scope:"col",class:g.words?"words":"","aria-sort":K},J,g.help)}),
-d=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let g=d.rows.length;d.append(...c.slice(g,g+Ko).map(A=>ti(A,n))),p.hidden=d.rows.length>=c.length,
-p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),k=a("table",{class:"heads"},f,a(
-"thead",{},a("tr",{},h)),d),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},O=a("button",{type:"button",onclick:ni},"Download CSV"),
-H=a("small",{class:"dim"},` ${B(c.length,"head")} in this table`);return a("div",{class:"table"},a("div",b,k,p),a("p",{class:"tail"},O,H))}function ti(s,t){let e=t.
+let t=ce(s),e=t===null?null:a("small",{},` ± ${O(t,1)}`);return[O(gt(s),2),e]}function Xo(s){let t=P("most_similar",s);return t?[`${t} `,a("small",{},x(T("most\
+_similar_cka",s)))]:O(null)}function Zo(s,t,e){return[...s].sort((n,o)=>{let[i,r]=[t.value(n),t.value(o)];if(i===null||r===null)return+(i===null)-+(r===null)||n-
+o;let l=i<r?-1:i>r?1:0;return(e?-l:l)||n-o})}function on(s,t,e){let n=Go(e),o=k=>n.find(E=>E.key===k),i=o(s.sort)??o("importance")??n[0],r=["head","kind","share\
+s"].includes(i.key),l=(s.down??(r?"0":"1"))==="1",c=Zo(t,i,l),h=n.map(k=>{let E=k===i,H=()=>M({sort:k.key,down:E?l?"0":"1":void 0}),et=E?l?" ↓":" ↑":"",K=E?
+l?"descending":"ascending":"none",J=a("button",{type:"button",onclick:H},k.title+et);return a("th",{scope:"col",class:k.words?"words":"","aria-sort":K},J,k.help)}),
+d=a("tbody"),p=a("button",{type:"button",class:"more"}),m=()=>{let k=d.rows.length;d.append(...c.slice(k,k+Ko).map(E=>ti(E,n))),p.hidden=d.rows.length>=c.length,
+p.textContent=`Show more of ${c.length} heads`};p.addEventListener("click",m),m();let f=a("caption",{class:"quiet"},"All heads"),g=a("table",{class:"heads"},f,a(
+"thead",{},a("tr",{},h)),d),b={class:"scroll",tabindex:"0",role:"region","aria-label":"Table of heads"},S=a("button",{type:"button",onclick:ni},"Download CSV"),
+W=a("small",{class:"dim"},` ${B(c.length,"head")} in this table`);return a("div",{class:"table"},a("div",b,g,p),a("p",{class:"tail"},S,W))}function ti(s,t){let e=t.
 map(({show:n,words:o},i)=>i===0?a("th",{scope:"row"},a("a",{href:L(s)},n(s))):a("td",{class:o?"words":""},n(s)));return a("tr",{"data-head":u.heads[s]},e)}var ei=/^[=+\-@\t\r]/;
 function si(s){return s===null?"":typeof s=="number"?String(s):`"${(ei.test(s)?`'${s}`:s).replaceAll('"','""')}"`}function ni(){let s=Object.keys(u.table??{}),t=u.
 heads.map((n,o)=>{let{site:i,number:r}=v[o];return[n,u.sites[i].layer,r,...s.map(l=>Et(l,o))]}),e=[["head","layer","number",...s],...t].map(n=>`${n.map(si).join(
@@ -291,14 +291,14 @@ this.fill(v[t].site);for(let{head:e,slot:n}of this.slots)n.href=L(e),n.className
 slots=Array.from({length:n},(i,r)=>{let l=G[t]+r,c=a("span",{class:"hole"}),h=u.heads[l],d=a("a",{"aria-label":`${h} ${Y(l)}`},c,a("span",{class:"name"},h));return{
 head:l,slot:d,picture:c}}),this.element.setAttribute("aria-label",`Heads of ${e}`);let o=a("div",{class:"slots"},this.slots.map(({slot:i})=>i));this.element.replaceChildren(
 a("h3",{},`All heads of ${e}`),o),this.drawAll()}async drawAll(){let{slots:t}=this;if(u.texts.length){await ne();for(let{head:e,slot:n,picture:o}of t){if(await oe(),
-t!==this.slots||n!==t[0].slot&&!n.isConnected)return;let i=await Nt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Vs(i,oi).catch(()=>""))}}}};var ii=104,ri=22,rn=11,ai=720,an=4,Ht=class{constructor({point:t,pick:e,drawn:n}){this.point=t,this.pick=e,this.drawn=n,this.map=null,this.window={x:0,y:0,w:1,h:1},
-this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.type=1,this.dragged=!1,this.painted=null,this.pointers=new Map,this.canvas=a("canva\
-s",{class:"map",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",o=>this.onWheel(o),{passive:!1}),
-this.canvas.addEventListener("pointerdown",o=>this.onDown(o)),this.canvas.addEventListener("pointermove",o=>this.onMove(o)),this.canvas.addEventListener("pointe\
-rup",o=>this.onUp(o)),this.canvas.addEventListener("pointercancel",o=>this.pointers.delete(o.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.point(
-null)),this.canvas.addEventListener("dblclick",()=>this.showAll())}get labels(){return Math.round(ii*this.type)}get place(){return{left:this.labels,width:this.width,
-window:this.window,type:this.type}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,h:t.
-queries});let n=`${t.queries} queries down, ${t.keys} keys across`,o=`Attention map of ${t.name}: ${n}. The text below has the same weights.`;this.canvas.setAttribute(
+t!==this.slots||n!==t[0].slot&&!n.isConnected)return;let i=await Rt(this.text,e).catch(()=>null);i&&o.replaceChildren(await Vs(i,oi).catch(()=>""))}}}};var ii=104,ri=22,rn=11,ai=720,an=4,Wt=class{constructor({point:t,pick:e,drawn:n},o="token"){this.unit=o,this.point=t,this.pick=e,this.drawn=n,this.map=null,this.
+window={x:0,y:0,w:1,h:1},this.mark={row:null,column:null},this.width=0,this.height=0,this.room=0,this.type=1,this.dragged=!1,this.painted=null,this.pointers=new Map,
+this.canvas=a("canvas",{class:"map",role:"img",tabindex:"-1"}),this.box=a("div",{class:"mapbox"},this.canvas),this.canvas.addEventListener("wheel",i=>this.onWheel(
+i),{passive:!1}),this.canvas.addEventListener("pointerdown",i=>this.onDown(i)),this.canvas.addEventListener("pointermove",i=>this.onMove(i)),this.canvas.addEventListener(
+"pointerup",i=>this.onUp(i)),this.canvas.addEventListener("pointercancel",i=>this.pointers.delete(i.pointerId)),this.canvas.addEventListener("pointerleave",()=>this.
+point(null)),this.canvas.addEventListener("dblclick",()=>this.showAll())}get labels(){return Math.round(ii*this.type)}get place(){return{left:this.labels,width:this.
+width,window:this.window,type:this.type}}show(t){let e=this.map&&this.map.queries===t.queries&&this.map.keys===t.keys;this.map=t,e||(this.window={x:0,y:0,w:t.keys,
+h:t.queries});let n=`${t.queries} queries down, ${t.keys} keys across`,o=`Attention map of ${t.name}: ${n}. The text below has the same weights.`;this.canvas.setAttribute(
 "aria-label",o)}clear(){F(this.canvas,this.canvas.clientWidth,this.canvas.clientHeight)}showAll(){this.map&&(this.window={x:0,y:0,w:this.map.keys,h:this.map.queries},
 this.draw())}zoom(t,e=this.width/2,n=this.height/2){let{map:o,window:i}=this;if(!o)return;let[r,l]=[i.x+e/this.width*i.w,i.y+n/this.height*i.h],c=Math.max(Math.
 min(an,o.keys),Math.min(o.keys,i.w/t)),h=Math.max(Math.min(an,o.queries),Math.min(o.queries,i.h/t));this.window={w:c,h,x:r-e/this.width*c,y:l-n/this.height*h},this.
@@ -317,43 +317,43 @@ this.canvas,this.width+this.labels,this.height+this.labels),n=Math.round(this.la
 _&&t.asking!==null),o&&e.putImageData(o,n,n),this.drawFrame(e,t),this.drawMarks(e),this.drawn()}paint(t){let e=Pt(),[n,o]=[Math.round(this.width*e),Math.round(this.
 height*e)],i=()=>this.box.isConnected&&this.draw(),r=t instanceof _?t.picture(this.window,n,o,i):null,l=t.coded??r?.coded;if(!l)return null;let c=[...Object.values(
 this.window),n,o].join(" ");if(this.painted?.key!==c||this.painted.from!==l){let h=r??{coded:l,keys:t.keys,queries:t.queries},d=r?Bs(r,this.window):this.window;
-this.painted={key:c,from:l,image:Zt(h,d,n,o)}}return this.painted.image}drawFrame(t,e){let{window:n,width:o,height:i,labels:r,type:l}=this,[c,h]=[o/n.w,i/n.h];t.
-strokeStyle=$("--line"),t.strokeRect(r-.5,r-.5,o+1,i+1),t.font=`600 ${12*l}px ${z}`,t.fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.fillText(
-o<180*l?"key":"key: the token looked at",r+o/2,8*l),it(t,i<180*l?"query":"query: the token that looks",8*l,r+i/2),t.textAlign="right";let d=(f,k,b)=>(t.fillStyle=
-$(b?"--ink":k?"--faint":"--dim"),t.font=`${b?"600 ":""}${11*l}px ${z}`,li(t,f,r-(ri+8)*l)),p=Math.max(1,Math.ceil(l*rn/h));for(let f=Math.ceil(n.y/p-1e-9)*p;f<Math.
-min(e.queries,n.y+n.h);f+=p){let k=r+(f+.5-n.y)*h;k<r+2||k>r+i-2||t.fillText(d(e.rows.shown[f],e.rows.special[f],f===this.mark.row),r-6,k)}t.textAlign="left";let m=Math.
-max(1,Math.ceil(l*rn/c));for(let f=Math.ceil(n.x/m-1e-9)*m;f<Math.min(e.keys,n.x+n.w);f+=m){let k=r+(f+.5-n.x)*c;if(k<r+2||k>r+o-2)continue;let b=d(e.columns.shown[f],
-e.columns.special[f],f===this.mark.column);it(t,b,k,r-6)}}drawMarks(t){let{window:e,width:n,height:o,labels:i}=this,{row:r,column:l}=this.mark,[c,h]=[n/e.w,o/e.
+this.painted={key:c,from:l,image:Zt(h,d,n,o)}}return this.painted.image}drawFrame(t,e){let{window:n,width:o,height:i,labels:r,type:l,unit:c}=this,[h,d]=[o/n.w,i/
+n.h];t.strokeStyle=$("--line"),t.strokeRect(r-.5,r-.5,o+1,i+1),t.font=`600 ${12*l}px ${z}`,t.fillStyle=$("--ink"),t.textBaseline="middle",t.textAlign="center",t.
+fillText(o<180*l?"key":`key: the ${c} looked at`,r+o/2,8*l),it(t,i<180*l?"query":`query: the ${c} that looks`,8*l,r+i/2),t.textAlign="right";let p=(g,b,S)=>(t.fillStyle=
+$(S?"--ink":b?"--faint":"--dim"),t.font=`${S?"600 ":""}${11*l}px ${z}`,li(t,g,r-(ri+8)*l)),m=Math.max(1,Math.ceil(l*rn/d));for(let g=Math.ceil(n.y/m-1e-9)*m;g<Math.
+min(e.queries,n.y+n.h);g+=m){let b=r+(g+.5-n.y)*d;b<r+2||b>r+i-2||t.fillText(p(e.rows.shown[g],e.rows.special[g],g===this.mark.row),r-6,b)}t.textAlign="left";let f=Math.
+max(1,Math.ceil(l*rn/h));for(let g=Math.ceil(n.x/f-1e-9)*f;g<Math.min(e.keys,n.x+n.w);g+=f){let b=r+(g+.5-n.x)*h;if(b<r+2||b>r+o-2)continue;let S=p(e.columns.shown[g],
+e.columns.special[g],g===this.mark.column);it(t,S,b,r-6)}}drawMarks(t){let{window:e,width:n,height:o,labels:i}=this,{row:r,column:l}=this.mark,[c,h]=[n/e.w,o/e.
 h];t.save(),t.beginPath(),t.rect(i,i,n,o),t.clip(),t.strokeStyle=$("--mark"),t.lineWidth=1.5,r!==null&&t.strokeRect(i-2,i+(r-e.y)*h,n+4,Math.max(2,h)),l!==null&&
 t.strokeRect(i+(l-e.x)*c,i-2,Math.max(2,c),o+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=a("canvas",{width:this.canvas.width,height:this.canvas.
 height}),n=Ct(e);n.fillStyle=$("--paper"),n.fillRect(0,0,e.width,e.height),n.drawImage(this.canvas,0,0),e.toBlob(o=>o&&ie(o,`${t.name}.png`))}};function li(s,t,e){
-let n=M(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}var ln=new Map,ci=["Your text","Type or paste a text"],hi=["Text for the encoder","Text for the encoder: type or paste it"],cn="Words that the decoder has read";
-function Wt(s){let t=Z(s.text,u.texts.length)??-1;return u.texts[t]?t:u.texts.findIndex(Boolean)}function Dt(s){let{texts:t}=u;if(!t.length)return[];let{source:e}=t[s],
-n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>T({text:l,
+let n=A(t,18);for(;n.length>2&&s.measureText(n).width>e;)n=`${Array.from(n).slice(0,-2).join("")}…`;return n}var ln=new Map,ci=["Your text","Type or paste a text"],hi=["Text for the encoder","Text for the encoder: type or paste it"],cn="Words that the decoder has read";
+function Ht(s){let t=Z(s.text,u.texts.length)??-1;return u.texts[t]?t:u.texts.findIndex(Boolean)}function Dt(s){let{texts:t}=u;if(!t.length)return[];let{source:e}=t[s],
+n=new Map,o=[];t.forEach((l,c)=>{n.has(l.source)||n.set(l.source,c),l.source===e&&o.push([String(c),`${l.window[0]+1} of ${l.window[1]}`])});let i=l=>M({text:l,
 row:void 0}),r=[];if(n.size>1){let l=[...n.values()].map(h=>[String(h),t[h].name]),c=u.served?.includes("text")===!1?"Input":"Text";r.push(X(c,l,String(n.get(e)),
 i))}return o.length>1&&r.push(X("Window",o,String(s),i)),[...r,Xe({},s)]}function Xe(s={},t=-1){let e=u.served??[];if(!e.length||!e.includes("text")&&t<0)return null;
 let n=ln.get(t),o=e.includes("decoder"),i=hn(...o?hi:ci,n?.text),r=e.includes("text")?". Empty: the model writes its own answer":"",l=hn(cn,`${cn}${r}`,n?.decoder),
 c=a("button",{type:"button",class:"primary"},"Show this text"),h=a("span",{class:"dim",role:"status"});c.addEventListener("click",async()=>{if(e.includes("text")&&
 !i.value.trim()){h.textContent="Type a text first.",i.focus();return}c.disabled=!0,h.textContent="The model is reading it …";let p=e.includes("text")&&!l.value.
-trim(),m=o&&!p?{decoder:l.value}:{},f=e.includes("text")?i.value:u.texts[t].at??t;try{let{texts:k,first:b}=await Ws({text:f,...m});k.forEach((O,H)=>u.texts[b+H]=
-O),ln.set(b,{text:i.value,decoder:l.value}),T({...s,text:String(b),row:void 0})}catch(k){h.textContent=k instanceof Error?k.message:String(k)}c.disabled=!1});let d=[
+trim(),m=o&&!p?{decoder:l.value}:{},f=e.includes("text")?i.value:u.texts[t].at??t;try{let{texts:g,first:b}=await Hs({text:f,...m});g.forEach((S,W)=>u.texts[b+W]=
+S),ln.set(b,{text:i.value,decoder:l.value}),M({...s,text:String(b),row:void 0})}catch(g){h.textContent=g instanceof Error?g.message:String(g)}c.disabled=!1});let d=[
 e.includes("text")?i:null,o?l:null];return a("details",{class:"own"},a("summary",{},"Try your own text"),d,a("p",{},c," ",h))}function hn(s,t,e=""){let n=a("tex\
-tarea",{rows:"5","aria-label":s,placeholder:t});return n.value=e,n}var zt="looks",Bt="seen",di=1e6,ui=80,pi=160,mi=70;function un(s,t){let e=s.second===void 0?void 0:N.get(s.second),n=new Ze(s,t,e??null);return{element:n.element,
+tarea",{rows:"5","aria-label":s,placeholder:t});return n.value=e,n}var zt="looks",Bt="seen",di=1e6,ui=80,pi=160,mi=70;function un(s,t){let e=s.second===void 0?void 0:R.get(s.second),n=new Ze(s,t,e??null);return{element:n.element,
 start:()=>n.start(),resize:()=>n.paint(),stop:()=>n.stop(),moveTo:(o,i)=>n.moveTo(o,i)}}function dn(s){let{stack:t,layer:e,head:n,row:o,...i}=s;return JSON.stringify(
-i)}var Ze=class{constructor(t,e,n){this.state=t,this.head=e,this.previous=e,this.second=n,this.text=Wt(t),this.looks=t.dir!==Bt,this.live=!0,this.turn=0,this.pinned=
+i)}var Ze=class{constructor(t,e,n){this.state=t,this.head=e,this.previous=e,this.second=n,this.text=Ht(t),this.looks=t.dir!==Bt,this.live=!0,this.turn=0,this.pinned=
 null,this.token=null,this.cell=null,this.timer=0,this.texts=null,this.spoken=a("p",{class:"said"}),this.panes=(n===null?[e]:[e,n]).map(c=>this.makePane(c)),this.
 textSide=a("div",{class:"textside"}),this.panel=n===null?new se(e):null,this.top=Je(e,n),this.strip=new Te(e,this.text),this.compare=this.compareControl();let o=this.
 panel?.element??sn(e,n),i=a("div",{class:"panes"},this.panes.map(c=>c.box)),r=a("div",{class:"mapside"},this.controls(),i,this.textSide),l=a("div",{class:n===null?
 "scene":"scene both"},r,o);this.element=a("div",{class:"headview"},this.top,l,this.strip.element)}makePane(t){let e=a("p",{class:"cellnote"}),n=a("canvas",{class:"\
-profile","aria-hidden":"true"}),o=new Ht({point:h=>{this.cell=h,this.aim(h&&h[this.looks?0:1])},pick:h=>this.pin(h[this.looks?0:1]),drawn:()=>this.drawProfiles()}),
+profile","aria-hidden":"true"}),o=new Wt({point:h=>{this.cell=h,this.aim(h&&h[this.looks?0:1])},pick:h=>this.pin(h[this.looks?0:1]),drawn:()=>this.drawProfiles()}),
 i=(h,d,p)=>a("button",{type:"button","aria-label":p,onclick:d},h),r=a("div",{class:"zoom"});r.append(i("+",()=>o.zoom(1.6),"Zoom in"),i("−",()=>o.zoom(1/1.6),
 "Zoom out"),i("Whole map",()=>o.showAll(),"Whole map"),i("PNG",()=>o.savePng(),"Download the map as PNG"));let l=this.second===null?null:a("h3",{},`${u.heads[t]}\
  `,a("small",{},Y(t))),c=a("div",{class:"under"},fi(),r,e);return{head:t,map:null,view:o,profile:n,note:e,box:a("div",{class:"pane"},l,o.box,n,c)}}compareControl(){
 let t=P("most_similar",this.head),{site:e}=v[this.head],n=u.heads.filter((l,c)=>v[c].site===e&&l!==u.heads[this.head]),o=[...new Set([t,...n])].filter(Boolean).
 map(l=>a("option",{value:l})),i=a("input",{list:"others",placeholder:t?`e.g. ${t}`:"head",size:"9","aria-label":"Compare with head",autocomplete:"off",onchange:()=>{
-let l=i.value.trim();T({second:N.has(l)?l:void 0})}});i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"cho\
+let l=i.value.trim();M({second:R.has(l)?l:void 0})}});i.value=this.state.second??"";let r=a("label",{},a("span",{},"Compare with"),i);return a("div",{class:"cho\
 ice"},r,a("datalist",{id:"others"},o))}controls(){let{norm:t,hide:e}=this.state;return a("div",{class:"controls"},Dt(this.text),this.compare,Ut("norm-weighted",
-t==="1",n=>T({norm:n?"1":void 0}),w("norm-weighted")),Ut("hide delimiters",e==="1",n=>T({hide:n?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.
+t==="1",n=>M({norm:n?"1":void 0}),w("norm-weighted")),Ut("hide delimiters",e==="1",n=>M({hide:n?"1":void 0}),w("hide delimiters")))}async start(){let t=await Promise.
 all(this.panes.map(e=>mt(this.text,e.head))).catch(()=>[null]);this.live&&this.showMaps(t)}moveTo(t,e){let{map:n}=this.panes[0],o=n!==null&&!(n instanceof _);return this.
 second===null&&this.texts&&o&&dn(t)===dn(this.state)?this.turnTo(t,e):null}async turnTo(t,e){this.state=t,this.previous=this.head,this.head=e,this.turn+=1;let{turn:n}=this,
 o=setTimeout(()=>n===this.turn&&this.panes[0].view.clear(),ui),i=await mt(this.text,e).catch(()=>null);if(clearTimeout(o),!this.live||n!==this.turn)return;this.
@@ -363,28 +363,28 @@ norm:e,hide:n}=this.state;if(!t[0]){this.texts=null;let r=u.served?"The map of t
 replaceChildren(a("p",{class:"dim"},r)),this.panes.forEach(l=>l.box.remove());return}this.panes.forEach((r,l)=>{r.map=t[l]?.reweighted(e==="1",n==="1")??null,r.
 map&&r.view.show(r.map)});let o=this.panes[0].map,i=this.token===this.pinned?null:this.token;this.pinned=Z(this.state.row,this.looks?o.queries:o.keys),this.token=
 i??this.pinned,(this.texts?.rows.sequence!==o.rows||this.texts.columns.sequence!==o.columns)&&this.makeTexts(o),this.paint(),this.panel?.rows.show(t[0]),this.second===
-null&&!u.served&&o.queries*o.keys<=di&&this.computeAhead()}async computeAhead(){let{turn:t}=this,e=Object.values(Rt),n=e.filter(o=>lt(this.previous,o)===this.head);
+null&&!u.served&&o.queries*o.keys<=di&&this.computeAhead()}async computeAhead(){let{turn:t}=this,e=Object.values(Nt),n=e.filter(o=>lt(this.previous,o)===this.head);
 await ne();for(let o of[...n,...e]){if(await oe(),!this.live||t!==this.turn)return;await mt(this.text,lt(this.head,o)).catch(()=>null)}}stop(){this.live=!1;for(let{
 map:t}of this.panes)t instanceof _&&t.cancel()}makeTexts(t){this.token=this.pinned,this.cell=null;let e=(l,c)=>new ft(l,{hover:h=>this.aim(h),pick:h=>this.pin(h),
 label:c}),n=e(t.rows,t.square?"Tokens of the text":"Tokens that look"),o=t.square?n:e(t.columns,"Tokens that are looked at");this.texts={rows:n,columns:o};let i=this.
 second===null?"Text":`Text, as ${u.heads[this.head]} reads it`,{note:r}=u.texts[this.text];this.textSide.replaceChildren(a("div",{class:"texttop"},a("h3",{},i),
-this.directionControl()),r?a("p",{class:"dim"},R(r)):"",...new Set([n.box,o.box]),this.spoken)}directionControl(){let t=(o,i)=>{let l=a("input",{type:"radio",name:"\
-way",value:o,onchange:()=>T({dir:o===zt?void 0:o})});return l.checked=o===zt===this.looks,a("label",{},l,i)},e=a("legend",{class:"quiet"},"Direction"),n=[t(zt,"\
+this.directionControl()),r?a("p",{class:"dim"},N(r)):"",...new Set([n.box,o.box]),this.spoken)}directionControl(){let t=(o,i)=>{let l=a("input",{type:"radio",name:"\
+way",value:o,onchange:()=>M({dir:o===zt?void 0:o})});return l.checked=o===zt===this.looks,a("label",{},l,i)},e=a("legend",{class:"quiet"},"Direction"),n=[t(zt,"\
 where a token looks"),t(Bt,"who looks at a token")];return a("fieldset",{class:"way"},e,n,w("direction"))}aim(t){this.token=t??this.pinned,this.paint()}pin(t){this.
 pinned=this.pinned===t?null:t,this.token=this.pinned,kt({row:this.pinned===null?void 0:String(t)}),this.paint()}paint(){let{texts:t,token:e,looks:n}=this,o=this.
 panes[0].map;if(!t||!o)return;for(let c of this.panes)c.map&&(c.view.mark=n?{row:e,column:null}:{row:null,column:e},c.view.draw(),c.note.textContent=this.cellText(
 c.map));let i=e===null?null:o.weights(n,e);e!==null&&!i&&this.fetchWeights(e);let[r,l]=n?[t.rows,t.columns]:[t.columns,t.rows];r===l?r.paint(i,e):(r.paint(null,
 e),l.paint(i,null)),this.spoken.textContent=this.tokenText(o,i)}fetchWeights(t){clearTimeout(this.timer),this.timer=window.setTimeout(async()=>{if(!this.live||t!==
 this.token)return;let e=this.panes.map(({map:n})=>n&&$t(n,this.looks,t));await Promise.all(e).catch(()=>{}),this.live&&t===this.token&&this.panes[0].map?.weights(
-this.looks,t)&&this.paint()},this.pinned===t?0:mi)}cellText(t){if(!this.cell)return" ";let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${M(t.rows.shown[e],16)}\
-” → “${M(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.token===null)return"Point at a token, in the text or on the map; click\
- to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${M(n.shown[this.token],24)}”, token ${this.token}`;if(!e)return`${i}: loading …`;
-let r=c=>`“${M(o.shown[c],16)}” ${x(e[c])}`,l=te(e,6,.005).map(r).join(", ")||"no token with much weight";return`${i}, ${this.looks?"looks at":"is looked at\
+this.looks,t)&&this.paint()},this.pinned===t?0:mi)}cellText(t){if(!this.cell)return" ";let[e,n]=this.cell,o=t.weights(!0,e);return o?`“${A(t.rows.shown[e],16)}\
+” → “${A(t.columns.shown[n],16)}” ${o[n].toFixed(3)}`:" "}tokenText(t,e){if(this.token===null)return"Point at a token, in the text or on the map; click\
+ to keep it.";let[n,o]=this.looks?[t.rows,t.columns]:[t.columns,t.rows],i=`“${A(n.shown[this.token],24)}”, token ${this.token}`;if(!e)return`${i}: loading …`;
+let r=c=>`“${A(o.shown[c],16)}” ${x(e[c])}`,l=te(e,6,.005).map(r).join(", ")||"no token with much weight";return`${i}, ${this.looks?"looks at":"is looked at\
  by"} ${l}`}drawProfiles(){for(let{map:t,view:e,profile:n}of this.panes){let o=this.token===null||!this.looks?null:t?.weights(!0,this.token)??null;n.style.visibility=
-o?"visible":"hidden",o&&Ks(n,o,e.place)}}};function fi(){let s=_t(o=>ht(We(),o),pi*bt()),t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.left=
+o?"visible":"hidden",o&&Ks(n,o,e.place)}}};function fi(){let s=_t(o=>ht(He(),o),pi*bt()),t=[0,.1,.25,.5,1].map(o=>{let i=a("span",{},String(o));return i.style.left=
 `${100*o**y.weight_exponent}%`,i}),e=a("div",{class:"scale"},s,a("div",{class:"ticks","aria-hidden":"true"},t)),n=a("span",{},"attention weight, square-root sca\
 le ",w("weight"));return a("div",{class:"weightbar"},e,n,a("span",{},"reading the map ",w("attention map")))}var pn=s=>X("Show",[[zt,"where the token looks"],[Bt,
-"who looks at the token"]],s?zt:Bt,t=>T({dir:t===zt?void 0:t}),w("direction"));function fn(s,t){return s==="shares"?wi(t):s==="kind"?gi(t):ki(s)}function wi(s){let t=y.shares.map(({name:l,colour:c,meaning:h})=>mn(l,c,h,s));wn(y.two_lead)&&
+"who looks at the token"]],s?zt:Bt,t=>M({dir:t===zt?void 0:t}),w("direction"));function fn(s,t){return s==="shares"?wi(t):s==="kind"?gi(t):ki(s)}function wi(s){let t=y.shares.map(({name:l,colour:c,meaning:h})=>mn(l,c,h,s));wn(y.two_lead)&&
 t.push(mn(y.two_lead,"var(--dim)",ge,s));let e=gn().filter(([l])=>l&&!tt(l).length),n=e.length?a("div",{class:"legend"},kn(e,s)):null,o="the largest of position\
 , word and match, or two of them; spread or rest where they dominate",i=`Ring: the five shares. Disc: ${o}.`,r=`Colour: ${o}. Weaker where it is small.`;return a(
 "div",{},a("p",{class:"legend"},a("b",{},"What decides where a head looks ",w("shares")),a("span",{class:"dim ringhint"},i),a("span",{class:"dim tilehint"},r)),
@@ -392,20 +392,20 @@ a("ul",{class:"sharelist"},t),n,a("p",{class:"legend hints"},a("span",{class:"ri
 heads.")))}var wn=s=>u.heads.filter((t,e)=>ke(e)===s).length,mn=(s,t,e,n)=>a("li",{},bn("share",s,s,t,wn(s),n),a("span",{class:"meaning"},e));function gi(s){let t=a(
 "span",{class:"dim"},"Click a kind to list its heads.");return a("div",{class:"legend"},kn(gn(),s),yn(),xn(),t)}function gn(){let s=new Map;for(let t of u.heads.
 keys()){let e=ct(q(t));s.set(e,(s.get(e)??0)+1)}return[...s].sort((t,e)=>e[1]-t[1])}function kn(s,t){let e=s.map(([n,o])=>a("span",{class:"keyhelp"},bn("kind",n,
-n,we(n),o,t),pe(n)));return[a("b",{},"Kinds of heads ",w("kind")),e]}function bn(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>T(
+n,we(n),o,t),pe(n)));return[a("b",{},"Kinds of heads ",w("kind")),e]}function bn(s,t,e,n,o,i){let r=a("i",{class:"dot"});r.style.background=n;let l=i[s]===t,c=()=>M(
 {share:void 0,kind:void 0,[s]:l?void 0:t}),h=a("button",{type:"button",class:"key","aria-pressed":String(l),onclick:c});return h.append(r,e,a("small",{},String(
 o))),h}var yn=()=>u.importance?a("span",{class:"dim"},"Larger: more important ",w("importance")):null,xn=()=>nt.size?a("span",{class:"dim"},"Hollow: can be prun\
 ed ",w("can be pruned")):null;function ki(s){let{ramp:t,low:e,high:n}=De(le(s));if(e>n)return a("p",{class:"legend"});let o=_t(r=>ht(t,r)),i=a("span",{class:"di\
-m"},s," ",rt(s));return a("p",{class:"legend"},E(e),o,E(n),i)}var bi=["entropy","distance","first","special","previous","next","self","induction","same_token"];function yi(){let s=vs(),t=[u.importance??"",...bi].filter(o=>s.
+m"},s," ",rt(s));return a("p",{class:"legend"},O(e),o,O(n),i)}var bi=["entropy","distance","first","special","previous","next","self","induction","same_token"];function yi(){let s=vs(),t=[u.importance??"",...bi].filter(o=>s.
 includes(o)),e=o=>[o,o],n=t.map(e);return C("kind")&&n.unshift(["kind","kind of head"]),Jt()&&n.unshift(["shares","what decides where it looks"]),{options:n,more:s.
 filter(o=>!t.includes(o)).map(e)}}function xi({share:s,kind:t}){let e=i=>ke(i)===s,n=i=>ct(q(i))===t,o=i=>u.heads.some((r,l)=>i(l));return o(e)?{share:s,has:e}:
 o(n)?{kind:t,has:n}:{has:()=>!0}}function vn(s){let t=yi(),e=[...t.options,...t.more],n=e.find(([m])=>m===s.color)?.[0]??e[0]?.[0]??"kind",{share:o,kind:i,has:r}=xi(
 s),l=new be(n,r),c=a("section",{class:"gridside","aria-label":"Grid of heads"});c.append($i(n,t),l.box,fn(n,{share:o,kind:i}),l.note);let h=[...u.heads.keys()].
 filter(r),d=u.table?a("section",{class:"tableside","aria-label":"Table of heads"}):null,p=h.length;return o===y.two_lead?d?.append(ts("in which two shares lead",
-R(ge),p)):o!==void 0&&d?.append(ts(`in which ${o} leads`,vi(o),p)),i!==void 0&&d?.append(ts(`of kind “${i}”`,Qt(i),p)),d?.append(on(s,h,n)),{element:a("div",
-{class:"two"},c,d),start:()=>l.draw(),resize:()=>l.draw()}}var vi=s=>R(tt(s)[0]?.meaning??"");function $i(s,{options:t,more:e}){let n=Xe({view:"tokens"});if(!t.
-length&&!e.length)return a("div",{class:"controls"},n);let o=s==="kind"||s==="shares"?w(s):rt(s);return a("div",{class:"controls"},X("Colour by",t,s,r=>T({color:r,
-kind:void 0,share:void 0}),o,e),n)}function ts(s,t,e){let o=a("button",{type:"button",onclick:()=>T({kind:void 0,share:void 0})},"Show all heads");return a("p",
+N(ge),p)):o!==void 0&&d?.append(ts(`in which ${o} leads`,vi(o),p)),i!==void 0&&d?.append(ts(`of kind “${i}”`,Qt(i),p)),d?.append(on(s,h,n)),{element:a("div",
+{class:"two"},c,d),start:()=>l.draw(),resize:()=>l.draw()}}var vi=s=>N(tt(s)[0]?.meaning??"");function $i(s,{options:t,more:e}){let n=Xe({view:"tokens"});if(!t.
+length&&!e.length)return a("div",{class:"controls"},n);let o=s==="kind"||s==="shares"?w(s):rt(s);return a("div",{class:"controls"},X("Colour by",t,s,r=>M({color:r,
+kind:void 0,share:void 0}),o,e),n)}function ts(s,t,e){let o=a("button",{type:"button",onclick:()=>M({kind:void 0,share:void 0})},"Show all heads");return a("p",
 {class:"filter"},a("b",{},`${B(e,"head")} ${s}`),": ",t," ",o)}var Tt=320,es={left:66,right:12,top:10,bottom:46},Si=2;function Sn(s){let{curve:t,cost:e}=u,n=e?new ns(e):null,o=a("div",{class:"cutview"});if(!t?.curves.length)
 return o.append(a("p",{class:"lead"},"The quality without some of the heads was not measured for this page.")),n&&o.append(n.element),{element:o};let i=new os(s,
 t,n),r=a("p",{class:"lead"},a("b",{},Ti(t))," ",w("can be pruned")," ",Mi(t)),l=a("section",{},i.list);return o.append(r,a("div",{class:"two"},a("section",{class:"\
@@ -425,13 +425,13 @@ label":"Quality lost against heads kept"}),this.frame=a("div",{class:"gridbox"},
 unit} `,w("quality lost")),c=a("label",{class:"slider"},a("span",{},"heads removed"),this.slider);this.element=a("div",{},l,this.frame,c,this.legend())}get removed(){
 let t=Number(this.slider.value);return this.curve.cut?this.points[t].gone:t}nearest(t){let e=this.points.map(n=>Math.abs(n.gone-t));return e.indexOf(Math.min(...e))}legend(){
 let{curves:t}=this.curve;if(t.length===1)return a("p",{class:"legend dim"},t[0].method," ",w("method"));let e=t.map((n,o)=>{let i=a("i",{class:"dot"});i.style.background=
-He(o);let r=()=>T({method:String(o),gone:String(this.removed)}),l=String(o===this.which);return a("button",{type:"button",class:"key","aria-pressed":l,onclick:r},
+We(o);let r=()=>M({method:String(o),gone:String(this.removed)}),l=String(o===this.which);return a("button",{type:"button",class:"key","aria-pressed":l,onclick:r},
 i,n.method)});return a("p",{class:"legend",role:"group","aria-label":"method"},e,w("method"))}lossAt(t){let{points:e}=this,n=e.findIndex(r=>r.gone>=t);if(n<0)return e[e.
 length-1].lost;if(n===0||e[n].gone===t)return e[n].lost;let[o,i]=[e[n-1],e[n]];return o.lost+(t-o.gone)/(i.gone-o.gone)*(i.lost-o.lost)}draw(){let{left:t,right:e,
 top:n,bottom:o}=es,i=Math.min(this.frame.clientWidth||560,720),r=F(this.canvas,i,Tt),l=this.curve.curves.flatMap(({points:m})=>m.map(({lost:f})=>Math.min(f,Si))),
 [c,h]=[Math.min(0,...l),Math.max(.01,this.curve.limit,...l)],d=m=>t+m/this.total*(i-t-e),p=m=>Tt-o-(m-c)/(h-c)*(Tt-n-o);this.drawAxes(r,i,d,p,c,h),r.save(),r.beginPath(),
-r.rect(t,n-4,i-t,Tt-n-o+8),r.clip(),this.curve.curves.forEach((m,f)=>{let k=$n(m.points);r.strokeStyle=r.fillStyle=He(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
-for(let b of k)r.lineTo(d(b.gone),p(b.lost));r.stroke();for(let b of k)r.beginPath(),r.arc(d(b.gone),p(b.lost),3,0,2*Math.PI),r.fill()}),r.restore(),r.strokeStyle=
+r.rect(t,n-4,i-t,Tt-n-o+8),r.clip(),this.curve.curves.forEach((m,f)=>{let g=$n(m.points);r.strokeStyle=r.fillStyle=We(f),r.lineWidth=f===this.which?2.5:1.2,r.beginPath();
+for(let b of g)r.lineTo(d(b.gone),p(b.lost));r.stroke();for(let b of g)r.beginPath(),r.arc(d(b.gone),p(b.lost),3,0,2*Math.PI),r.fill()}),r.restore(),r.strokeStyle=
 $("--mark"),r.lineWidth=1.5,ss(r,d(this.removed),n,d(this.removed),Tt-o),this.describe(this.removed)}drawAxes(t,e,n,o,i,r){let{left:l,right:c,bottom:h}=es,d=o(this.
 curve.limit);t.font=`11px ${z}`,t.fillStyle=$("--dim"),t.strokeStyle=$("--line"),t.lineWidth=1,t.textBaseline="middle";for(let p=0;p<=4;p+=1){let m=i+(r-i)*p/4;
 t.textAlign="right",t.fillText(`${Math.round(100*m)} %`,l-8,o(m)),ss(t,l,o(m),e-c,o(m));let f=Math.round(this.total*(4-p)/4);t.textAlign=p===0?"left":p===4?"rig\
@@ -442,24 +442,24 @@ order.slice(0,t),i=`: ${e?"":"about "}${ot(this.lossAt(t))} of quality lost.`,r=
 map(d=>{let p=n.filter(f=>Vt(f)===d.label),m=a("td",{class:"few"},`${d.heads-p.length} of ${d.heads}`);return a("tr",{},a("th",{scope:"row"},d.label),m,a("td",{
 class:"names"},Ei(p)))}),c=["layer","heads kept","removed heads"].map(d=>a("th",{scope:"col"},d)),h=a("table",{class:"gonetable"},a("thead",{},a("tr",{},c)),a("\
 tbody",{},l));this.list.replaceChildren(a("p",{},a("b",{},r),i),...Oi(e),a("div",{class:"scroll"},h)),this.costs?.show(e)}},$n=s=>[...s].sort((t,e)=>t.gone-e.gone);
-function Ei(s){return s.map((t,e)=>{let n=N.get(t);return[e?" ":"",n===void 0?t:a("a",{href:L(n)},t)]})}function Oi(s){let t=[];if(s?.parameters){let e=u.model.
+function Ei(s){return s.map((t,e)=>{let n=R.get(t);return[e?" ":"",n===void 0?t:a("a",{href:L(n)},t)]})}function Oi(s){let t=[];if(s?.parameters){let e=u.model.
 parameters,n=ot(1-s.parameters/e);t.push(a("p",{},`${Gt(e)} parameters → ${Gt(s.parameters)} (${n} less)`))}if(s?.speed){let{ratio:e,low:n,high:o,batch:i,tokens:r,
-rounds:l,verdict:c}=s.speed,h=c==="faster"||c==="slower"?`${E(e)} times as fast`:c,p=`${`${n.toFixed(2)} to ${o.toFixed(2)}`}, ${l} interleaved rounds, ${i} × ${r}\
- tokens`;t.push(a("p",{class:"dim"},`The model on this machine: ${h} (${p}).`))}return t}function ss(s,t,e,n,o){s.beginPath(),s.moveTo(t,e),s.lineTo(n,o),s.stroke()}var Ci=10,Mn=40,Li=18,qi=760;function An(s){let t=u.pairs,e=g=>t.measures.find(A=>A.name===g),n=e(s.measure)??e(t.by)??t.measures[0],o=[...new Set(t.heads.map(Vt))],
-i=o.find(g=>g===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((g,A)=>A)).filter(g=>i===void 0||Vt(t.heads[g])===i),c=new is(t,n,l,s.pick),h=a("ol",{class:"\
-toppairs"}),d=[["cluster","similar heads together"],["layer","by layer"]],p=[["all","all layers"],...o.map(g=>[g,g])],m=a("div",{class:"controls"},X("Measure",t.
-measures.map(g=>[g.name,St(g)]),n.name,g=>T({measure:g}),w(St(n),Se(n))),X("Order",d,r?"cluster":"layer",g=>T({order:g==="layer"?g:void 0})),X("Heads",p,i??"all",
-g=>T({scope:g==="all"?void 0:g}))),f=a("section",{class:"groups"},U("Most similar pairs"),h),k=a("section",{class:"pairside"},c.box,c.legend(),c.note),b=a("div",
-{class:"two"},k,a("div",{},f,Ri(t)));return{element:a("div",{},a("p",{class:"lead"},Ye(n)),m,b),start:async()=>{let g=await $e(n);c.show(g);let A=Xs(n,g,l,Ci);h.
-replaceChildren(...A.map(W=>Ni(t,n,W)))},resize:()=>c.draw()}}function Ni(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${St(t)} ${x(o)}`;return a("li",{},a(
-"a",{href:En(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var En=(s,t)=>D({view:void 0,pick:void 0,...Ot(N.get(s)??0),second:t});function Ri({groups:s,notes:t}){
-let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:L(N.get(r)??0)},r)]),n=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
+rounds:l,verdict:c}=s.speed,h=c==="faster"||c==="slower"?`${O(e)} times as fast`:c,p=`${`${n.toFixed(2)} to ${o.toFixed(2)}`}, ${l} interleaved rounds, ${i} × ${r}\
+ tokens`;t.push(a("p",{class:"dim"},`The model on this machine: ${h} (${p}).`))}return t}function ss(s,t,e,n,o){s.beginPath(),s.moveTo(t,e),s.lineTo(n,o),s.stroke()}var Ci=10,Mn=40,Li=18,qi=760;function An(s){let t=u.pairs,e=k=>t.measures.find(E=>E.name===k),n=e(s.measure)??e(t.by)??t.measures[0],o=[...new Set(t.heads.map(Vt))],
+i=o.find(k=>k===s.scope),r=s.order!=="layer",l=(r?t.order:t.heads.map((k,E)=>E)).filter(k=>i===void 0||Vt(t.heads[k])===i),c=new is(t,n,l,s.pick),h=a("ol",{class:"\
+toppairs"}),d=[["cluster","similar heads together"],["layer","by layer"]],p=[["all","all layers"],...o.map(k=>[k,k])],m=a("div",{class:"controls"},X("Measure",t.
+measures.map(k=>[k.name,St(k)]),n.name,k=>M({measure:k}),w(St(n),Se(n))),X("Order",d,r?"cluster":"layer",k=>M({order:k==="layer"?k:void 0})),X("Heads",p,i??"all",
+k=>M({scope:k==="all"?void 0:k}))),f=a("section",{class:"groups"},U("Most similar pairs"),h),g=a("section",{class:"pairside"},c.box,c.legend(),c.note),b=a("div",
+{class:"two"},g,a("div",{},f,Ni(t)));return{element:a("div",{},a("p",{class:"lead"},Ye(n)),m,b),start:async()=>{let k=await $e(n);c.show(k);let E=Xs(n,k,l,Ci);h.
+replaceChildren(...E.map(H=>Ri(t,n,H)))},resize:()=>c.draw()}}function Ri(s,t,[e,n,o]){let[i,r]=[s.heads[e],s.heads[n]],l=`${St(t)} ${x(o)}`;return a("li",{},a(
+"a",{href:En(i,r)},`${i} and ${r}`),a("span",{class:"value"},l))}var En=(s,t)=>D({view:void 0,pick:void 0,...Ot(R.get(s)??0),second:t});function Ni({groups:s,notes:t}){
+let e=i=>i.map((r,l)=>[l?" ":"",a("a",{href:L(R.get(r)??0)},r)]),n=s.length?a("ul",{},s.map(i=>a("li",{},e(i)))):a("p",{class:"dim"},"No two heads are similar e\
 nough to form a group."),o=U(`Groups of similar heads (${s.length})`,"group");return a("section",{class:"groups"},o,n,t.map(i=>a("p",{class:"dim"},i)))}var is=class{constructor({
 heads:t},e,n,o){this.names=n.map(r=>t[r]),this.measure=e,this.order=n,this.picked=o===void 0?-1:this.names.indexOf(o),this.side=Mn,this.gutter=40,this.values=null;
 let i="Similarity of every two heads; the lists beside it name the most similar.";this.canvas=a("canvas",{class:"pairs",role:"img","aria-label":i}),this.box=a("\
 div",{class:"pairbox"},this.canvas),this.note=a("p",{class:"hover"},"Point at a cell for its two heads; click to see them side by side."),this.canvas.addEventListener(
 "pointermove",r=>{let l=this.under(r);this.canvas.style.cursor=l?"pointer":"default",l&&this.describe(...l)}),this.canvas.addEventListener("click",r=>{let l=this.
-under(r);if(!l)return;let[c,h]=l.map(d=>this.names[d]);location.hash=c===h?L(N.get(c)??0):En(c,h)})}show(t){this.values=(e,n)=>t(this.order[e],this.order[n]),this.
+under(r);if(!l)return;let[c,h]=l.map(d=>this.names[d]);location.hash=c===h?L(R.get(c)??0):En(c,h)})}show(t){this.values=(e,n)=>t(this.order[e],this.order[n]),this.
 draw(),this.picked>=0&&this.describe(this.picked,this.picked)}under(t){let[e,n]=at(t,this.canvas),[o,i]=[Math.floor((e-this.gutter)/this.side),Math.floor((n-this.
 gutter)/this.side)],r=this.order.length;return i>=0&&o>=0&&i<r&&o<r?[i,o]:null}describe(t,e){let{values:n,names:o,measure:i}=this;if(!n)return;if(t!==e){this.note.
 textContent=`${o[t]} and ${o[e]}: ${St(i)} ${x(n(t,e))}`;return}let r=ee(i)?1:-1,l=o.map((h,d)=>d).filter(h=>h!==t&&!Number.isNaN(n(t,h)));l.sort((h,d)=>r*(n(t,
@@ -472,12 +472,12 @@ gutter:l}=this;F(this.canvas,l+r*n,l+r*n);let c=r>12?r-1:r+.5;for(let d=0;d<n;d+
 r,l+d*r,c,c);o.font=`600 12px ${z}`,o.fillStyle=$("--ink"),o.textBaseline="middle",o.textAlign="center",o.fillText("head",l+r*n/2,7),it(o,"head",7,l+r*n/2),o.font=
 `10px ${z}`;let h=Math.max(1,Math.ceil(13/r));for(let d=0;d<n;d+=h)o.fillStyle=$(d===this.picked?"--ink":"--dim"),o.textAlign="right",o.fillText(e[d],l-4,l+(d+.5)*
 r),o.textAlign="left",it(o,e[d],l+(d+.5)*r,l-4);this.picked<0||(o.strokeStyle=$("--mark"),o.lineWidth=1.5,o.strokeRect(l,l+this.picked*r,r*n,r))}};var Ii=["before","after"],rs="Point at a square to read its weight; click it to choose its row.",Pi=" Switching a head off changes the maps of later layers, not\
- its own.",Me=class{constructor(t,e,n="trained model"){this.read=e,this.names={before:n,after:"with your switches"},this.title=a("h2",{}),this.hint=rs,this.said=
-a("p",{class:"cellnote"}),this.panes=Ii.map(r=>{let l=new Ht({point:h=>this.say(r,h),pick:([h])=>t(h),drawn:()=>{}}),c=a("h3",{},this.names[r]);return{which:r,view:l,
-name:c,box:a("div",{class:"pane"},c,l.box)}});let[o,i]=this.panes;this.box=a("section",{class:"maps"},a("div",{class:"inputtop"},this.title,w("attention map")),
-a("div",{class:"panes"},o.box,i.box),this.said)}update(t,e,n,o){this.title.textContent=`Where ${t} looks`,this.hint=n.after?rs+Pi:rs;for(let{which:i,view:r,box:l}of this.
-panes){let c=n[i];l.hidden=!c,c&&(r.show(c),r.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.names[i]}. ${o}`),r.mark={row:e,column:null},r.draw())}
-this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):this.hint}};var Ae=["uniform","previous","first"];var On=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var _i=44,Cn={uniform:"all words equally",previous:"previous word",first:"first word"},Ee=class{constructor(t,e,n=o=>`Layer ${o}`){this.layers=t,this.title=n,this.
+ its own.",Me=class{constructor(t,e,n="trained model",o="token"){this.read=e,this.names={before:n,after:"with your switches"},this.title=a("h2",{}),this.hint=rs,
+this.said=a("p",{class:"cellnote"}),this.panes=Ii.map(l=>{let c=p=>this.say(l,p),h=new Wt({point:c,pick:([p])=>t(p),drawn:()=>{}},o),d=a("h3",{},this.names[l]);
+return{which:l,view:h,name:d,box:a("div",{class:"pane"},d,h.box)}});let[i,r]=this.panes;this.box=a("section",{class:"maps"},a("div",{class:"inputtop"},this.title,
+w("attention map")),a("div",{class:"panes"},i.box,r.box),this.said)}update(t,e,n,o){this.title.textContent=`Where ${t} looks`,this.hint=n.after?rs+Pi:rs;for(let{
+which:i,view:r,box:l}of this.panes){let c=n[i];l.hidden=!c,c&&(r.show(c),r.canvas.setAttribute("aria-label",`Attention map of ${t}, ${this.names[i]}. ${o}`),r.mark=
+{row:e,column:null},r.draw())}this.say("after",null)}say(t,e){this.said.textContent=e?this.read(t,e):this.hint}};var Ae=["uniform","previous","first"];var On=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0);var _i=44,Cn={uniform:"all words equally",previous:"previous word",first:"first word"},Ee=class{constructor(t,e,n=o=>`Layer ${o}`){this.layers=t,this.title=n,this.
 handlers=e,this.cells=t.map((r,l)=>r.map((c,h)=>this.cell(c,l,h))),this.bars=t.map((r,l)=>this.bar(l,r.length)),this.pattern=a("select",{"aria-label":"where the\
  chosen head looks"}),this.pattern.append(a("option",{value:""},"as it was trained"),...Ae.map(r=>a("option",{value:r},Cn[r]))),this.pattern.addEventListener("c\
 hange",()=>{let r=Ae.find(l=>l===this.pattern.value)??null;e.pattern?.(this.at[0],this.at[1],r)}),this.patternName=a("span",{});let o=a("div",{class:"choice det\
@@ -500,24 +500,24 @@ o.checked=t[r].merged,i.value=String(t[r].kvHeads)}),this.pattern.value=t[e].hea
 x:0,y:0,w:l.keys,h:l.queries};Ct(i).putImageData(Zt(l,c,i.width,i.height),0,0)}))}};function ji(s){let t=new Map;for(let o of s)o.kind&&!t.has(o.kind)&&t.set(o.
 kind,o);let e=[...t].map(([o,{meaning:i}])=>{let r=a("span",{class:"dot"});return r.style.backgroundColor=vt(o),a("span",{class:"kindkey"},r,o," ",w(o,i))}),n=a(
 "span",{class:"dim"},"Kinds ",w("kind"));return e.length?a("p",{class:"kindkeys"},n,...e):null}function Ln(s,...t){let e=[...s.querySelectorAll("button")].findIndex(n=>n===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
-focus()}var Fi=24;function Nn(s,t,e="trained model"){return[...s.map(({word:o,before:i,after:r,actual:l})=>a("div",{class:l?"guess actual":"guess","data-word":o},a("spa\
+focus()}var Fi=24;function Rn(s,t,e="trained model"){return[...s.map(({word:o,before:i,after:r,actual:l})=>a("div",{class:l?"guess actual":"guess","data-word":o},a("spa\
 n",{class:"guessed"},o,l?a("small",{}," (in the text)"):null),a("span",{class:"barpair"},Oe("before",i),t?Oe("after",r):null),a("span",{class:"chance"},qn(i),t?
 a("b",{},qn(r)):null))),as(t,e)]}var as=(s,t)=>a("p",{class:"dim legendline"},a("span",{class:"swatch before"}),s?` ${t}`:` ${t}: no switch is changed`,s?a("spa\
-n",{class:"swatch after"}):null,s?" with your switches":null);function Rn(s,t,e,n){let o=e.slice(0,Fi).map(({token:l,text:c})=>a("button",{type:"button",class:"\
+n",{class:"swatch after"}):null,s?" with your switches":null);function Nn(s,t,e,n){let o=e.slice(0,Fi).map(({token:l,text:c})=>a("button",{type:"button",class:"\
 suggestion",onclick:()=>n(l)},c)),i=e.length-o.length,r=i>0?a("span",{class:"dim"},` and ${i} more`):"";Ln(s,a("p",{},t),...o,r)}var qn=s=>s<.001?"< 0.1 %":ot(
-s,s<.01?1:2);function Oe(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Hi=200;function Wi(s){let t=new Map;for(let e of s.split(",")){let[n,o]=e.split(":"),[i,r]=[N.get(n),Number(o)];i!==void 0&&o&&r>=0&&r<1&&t.set(i,r)}return t}
-var Ce=class{constructor(){this.scales=new Map,this.past=[]}restore(t){t!==void 0&&t!==this.text&&(this.scales=Wi(t))}get text(){return[...this.scales].sort(([t],[
+s,s<.01?1:2);function Oe(s,t){let e=a("span",{class:`bar ${s}`});return e.style.width=`${Math.max(.5,100*t)}%`,e}var Wi=200;function Hi(s){let t=new Map;for(let e of s.split(",")){let[n,o]=e.split(":"),[i,r]=[R.get(n),Number(o)];i!==void 0&&o&&r>=0&&r<1&&t.set(i,r)}return t}
+var Ce=class{constructor(){this.scales=new Map,this.past=[]}restore(t){t!==void 0&&t!==this.text&&(this.scales=Hi(t))}get text(){return[...this.scales].sort(([t],[
 e])=>t-e).map(([t,e])=>`${u.heads[t]}:${Number(e.toFixed(2))}`).join(",")}get byName(){return Object.fromEntries([...this.scales].map(([t,e])=>[u.heads[t],e]))}get settings(){
 let t=u.sites.map(({heads:e})=>({heads:[],merged:!1,kvHeads:e}));return v.forEach(({site:e},n)=>t[e].heads.push({scale:this.scales.get(n)??1,pattern:null})),t}set(t,e){
 let n=new Map(this.scales);n.delete(t),e<1&&n.set(t,e),this.change(n)}reset(){this.scales.size&&this.change(new Map)}change(t){this.past.push(this.scales),this.
-past.length>Hi&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var Di=60,In=2048,ls=4,cs="unchanged model",zi="The encoder reads one text, the decoder writes the other word by word. ",Bi=" This model has a prediction for ev\
+past.length>Wi&&this.past.shift(),this.scales=t}undo(){this.scales=this.past.pop()??this.scales}};var Di=60,In=2048,ls=4,cs="unchanged model",zi="The encoder reads one text, the decoder writes the other word by word. ",Bi=" This model has a prediction for ev\
 ery token: choose one.",Ui={next:"This model predicts the next token. The bars show the likeliest tokens after the chosen one.",masked:"This model fills in hidd\
 en tokens. The chosen token is hidden, and the bars show the likeliest tokens at its position. For the list below, each token is hidden in turn.",classes:"This \
 model sorts its input into classes. The bars show the likeliest classes.",vector:"This model predicts no words: it turns its input into a vector. The cosine com\
 pares the vector with your switches to the vector of the unchanged model: 1 is the same direction, 0 an unrelated one."},Q=new Ce,hs=s=>a("h2",{class:"sequencen\
 ame"},s),Vi=({shown:s})=>s.some((t,e)=>t!==String(e));function Ki(s){let{stack:t,layer:e}=u.sites[s];return t?t==="cross"?`Cross-attention, layer ${e}`:`${t[0].
 toUpperCase()}${t.slice(1)} layer ${e}`:`Layer ${e}`}function Pn(s){let t=new ds(s);return{element:t.element,start:()=>t.ask(),resize:()=>t.drawMaps(),stop:()=>t.
-stop()}}var ds=class{constructor(t){Q.restore(t.scale),this.text=Wt(t);let{sequences:e,layers:n}=u.texts[this.text];this.predicted=n[n.length-1].rows,this.sequence=
+stop()}}var ds=class{constructor(t){Q.restore(t.scale),this.text=Ht(t);let{sequences:e,layers:n}=u.texts[this.text];this.predicted=n[n.length-1].rows,this.sequence=
 e[this.predicted],this.source=this.predicted?e[0]:null,this.head=Kt(t)??0,this.token=Z(t.row,this.sequence.shown.length)??this.lastWord(),this.abort=new AbortController,
 this.timer=0,this.answer=null,this.maps={before:null,after:null};let o=l=>this.choose(l);this.tokens=new ft(this.sequence,{hover:()=>{},pick:o,label:"Tokens; ch\
 oose one"});let i=l=>this.sameSequence&&o(l);this.pair=new Me(i,(l,c)=>this.read(l,c),cs),this.grid=u.heads.length>In?null:this.makeGrid();let r=l=>()=>this.act(
@@ -529,7 +529,7 @@ this.meaning,this.bars,this.list),this.element=this.layout(),this.show()}layout(
 t),this.grid?.kinds),n="Switch a head off (untick it) or scale its output with the slider, and compare the predictions before and after. The model runs again af\
 ter every change.",o=a("div",{class:"controls"},Dt(this.text));o.querySelector("details")?.setAttribute("open",""),o.querySelector("textarea")?.setAttribute("ro\
 ws","2");let i=a("div",{class:"switchview"},a("p",{class:"lead"},n),o,this.tokens.box);i.append(a("div",{class:"two"},e,this.prediction),this.pair.box);let{note:r}=u.
-texts[this.text];return r&&this.tokens.box.before(a("p",{class:"note textnote"},R(r))),!(u.served?.includes("text")||this.source)&&!Vi(this.sequence)&&this.tokens.
+texts[this.text];return r&&this.tokens.box.before(a("p",{class:"note textnote"},N(r))),!(u.served?.includes("text")||this.source)&&!Vi(this.sequence)&&this.tokens.
 box.prepend(hs("Positions of the input")),this.source&&this.tokens.box.before(this.sourceText(this.source)),i.addEventListener("keydown",c=>this.onKey(c)),i}sourceText(t){
 let e=new ft(t,{hover:()=>{},pick:()=>{},label:"Tokens of the encoder"});return this.tokens.box.prepend(hs("The decoder has read")),e.box.prepend(hs("The encode\
 r reads")),e.box}makeGrid(){let t=u.sites.map((n,o)=>Array.from({length:n.heads},(i,r)=>{let l=G[o]+r,c=ct(q(l)),h=c?{kind:c,label:Y(l),meaning:Qt(c)}:{},d=u.heads[l];
@@ -546,13 +546,13 @@ return;this.answer=null,this.maps={before:null,after:null},this.fault.textConten
 "aria-busy","false")}draw(t){let{answer:e}=this;this.bars.replaceChildren(),this.list.replaceChildren();let n=e?.vector?` The vector: ${e.vector}.`:"",o=this.source&&
 e?.reading==="next"?zi:"",i=e?.reading==="classes"&&(e.rows??1)>1?Bi:"";this.meaning.textContent=e?o+Ui[e.reading]+i+n:"",this.title.textContent=e?this.heading(
 e):"No prediction",e?.top&&this.drawTop(e,t),e?.cosine!==void 0&&this.drawCosine(e.cosine,e.change??0,t);let r=e&&t?this.changes(e):[];if(e&&t){let c=this.changeTitle(
-e,r.length);Rn(this.list,c,r,h=>this.choose(h)),st(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.
+e,r.length);Nn(this.list,c,r,h=>this.choose(h)),st(c)}let l=new Set(e?.changed?.map(({token:c})=>c));this.paintText(),this.tokens.spans.forEach((c,h)=>c.classList.
 toggle("switched",l.has(this.tokens.from+h))),this.drawMaps()}heading({reading:t,rows:e}){let n=`“${this.word(this.token)}”`;return t==="vector"?"The vector\
  of the input":t==="classes"?(e??1)>1?`The class of ${n}`:"The class of the input":t==="next"?`Next token after ${n}`:`In place of ${n}`}drawTop({top:t=[],actual:e},n){
-let o=t.map(({id:i,word:r,before:l,after:c})=>({word:M(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...Nn(o,n,cs))}drawCosine(t,e,n){let o=(l,c)=>a(
+let o=t.map(({id:i,word:r,before:l,after:c})=>({word:A(r,16),before:l,after:c,actual:i===e}));this.bars.replaceChildren(...Rn(o,n,cs))}drawCosine(t,e,n){let o=(l,c)=>a(
 "div",{class:"guess"},a("span",{class:"guessed"},"cosine"),a("span",{class:"barpair"},Oe(l,Math.max(0,c))),a("span",{class:"chance"},a("b",{"data-cosine":l},c.toFixed(
 ls)))),i=n?[o("before",1),o("after",t)]:[o("before",1)],r=`The vector moved by ${ot(e,2)} of its length.`;this.bars.replaceChildren(...i,as(n,cs),n?a("p",{},r):
-"")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>M(this.word(r),20);if(t){let r=(c,h)=>`${M(c,20)} → ${M(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
+"")}changes({changed:t,cosines:e,reading:n,rows:o=1}){let i=r=>A(this.word(r),20);if(t){let r=(c,h)=>`${A(c,20)} → ${A(h,20)}`,l=c=>o===1&&n==="classes"?"":`${i(
 c)}: `;return t.map(({token:c,before:h,after:d})=>({token:c,text:l(c)+r(h,d)}))}return(e??[]).map((r,l)=>({token:l,cosine:r,text:`${i(l)} ${r.toFixed(ls)}`})).filter(
 ({cosine:r})=>1-r>=.5*10**-ls).sort((r,l)=>r.cosine-l.cosine)}changeTitle({reading:t,shown:e,cosines:n,rows:o=1},i){let r=`${i} of ${B(e.length,"token")}`;return t===
 "vector"?n?i?`The vectors of ${r} turned; the text is shaded by it. Their cosines, the most turned first:`:"No token's vector turned.":"This model returns one v\
@@ -560,7 +560,7 @@ ector for the whole input.":t==="classes"&&o===1?`The likeliest class ${i?"chang
 "is the same everywhere."}`:i?`The likeliest ${t==="next"?"next token changed after":"token changed at"} ${r} (underlined):`:"The likeliest token is the same ev\
 erywhere."}drawMaps(){if(this.pair.box.hidden=!this.maps.before,!this.maps.before)return;let t="The view of this head has the same weights.",e=this.sameSequence?
 this.token:null;this.pair.update(u.heads[this.head],e,this.maps,t)}read(t,e){let n=this.maps[t];if(!n)return"";let[o,i]=[n.rows.shown[e[0]],n.columns.shown[e[1]]].
-map(r=>`“${M(r,24)}”`);return`${o} looks at ${i} with weight ${x(n.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="\
+map(r=>`“${A(r,24)}”`);return`${o} looks at ${i} with weight ${x(n.row(e[0])[e[1]])}`}word(t){return this.sequence.shown[t]}onKey(t){t.key.toLowerCase()!=="\
 z"||!(t.ctrlKey||t.metaKey)||t.shiftKey||t.target instanceof HTMLTextAreaElement||(t.preventDefault(),this.act(()=>Q.undo()))}};var _n={holds:"✓ holds",fails:"✗ fails","holds only if":"~ conditional"},jn=s=>Object.hasOwn(_n,s)?_n[s]:s;function Fn(){let{about:s,statements:t}=u.theory,
 e=["#","statement","verdict","as computed","as stated"].map(c=>{let h=c==="#"?null:[" ",w(c)];return a("th",{scope:"col"},c,h)}),n=a("tbody",{},t.map(Yi)),o=a("\
 table",{class:"theory"},a("thead",{},a("tr",{},e)),n),i=`Statements about multi-head attention from papers and textbooks. Both sides were computed on this model\
@@ -568,30 +568,30 @@ table",{class:"theory"},a("thead",{},a("tr",{},e)),n),i=`Statements about multi-
 icts"},l=[a("p",{class:"lead"},i),a("p",{class:"dim"},s)];return{element:a("div",{},l,a("div",r,o))}}function Gi(s){let t=new Map;for(let{verdict:e}of s)t.set(e,
 (t.get(e)??0)+1);return[...t].map(([e,n])=>e==="holds only if"?`${n} ${n===1?"holds":"hold"} under a condition`:e==="holds"||e==="fails"?`${n} ${n===1?e:e.slice(
 0,-1)}`:`${n} ${n===1?"has":"have"} ${e}`).join(", ")}function Yi(s){let{id:t,title:e,formula:n,verdict:o,tally:i}=s,r=Object.entries(s.layers),[l,c]=r.find(([,
-f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),d=r.map(([f,k])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},jn(k.verdict)),a("td",{},k.lhs),a("td",{},
-k.rhs))),p=a("details",{},a("summary",{},e),a("code",{},n),a("p",{},c.because));h&&p.append(a("p",{class:"dim"},`True when ${h}.`)),p.append(a("table",{class:"l\
+f])=>f.verdict===o)??r[0],h=s.holds_when.replace(/\.$/,""),d=r.map(([f,g])=>a("tr",{},a("th",{scope:"row"},f),a("td",{},jn(g.verdict)),a("td",{},g.lhs),a("td",{},
+g.rhs))),p=a("details",{},a("summary",{},e),a("code",{},n),a("p",{},c.because));h&&p.append(a("p",{class:"dim"},`True when ${h}.`)),p.append(a("table",{class:"l\
 ayers"},a("tbody",{},d)));let m=i.replace(/^(holds|fails|conditional)/,f=>jn(f==="conditional"?"holds only if":f));return a("tr",{class:`verdict ${o.replaceAll(
-" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},p),a("td",{class:"result"},m),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var Hn=1024;function Wn(s){let t=new us(s,Wt(s)),e=l=>T({hide:l?"1":void 0}),n=Ut("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
+" ","-")}`,"data-key":t},a("th",{scope:"row"},t),a("td",{class:"statement"},p),a("td",{class:"result"},m),a("td",{title:l},c.lhs),a("td",{},c.rhs))}var Wn=1024;function Hn(s){let t=new us(s,Ht(s)),e=l=>M({hide:l?"1":void 0}),n=Ut("hide delimiters",t.hide,e,w("hide delimiters")),o=a("div",{class:"controls"},
 Dt(t.text),pn(t.looks),n),r=a("div",{class:"tokensview"},a("p",{class:"lead"},"Click a token of the text. Each box is a head and shows the token with the larges\
 t weight: the darker the box, the larger the weight. Click a box to open its head."),o);return r.append(t.tokens.box,t.spoken,Qi(),t.table),{element:r,start:()=>t.
 choose(t.token),stop:()=>t.stop()}}var us=class{constructor(t,e){this.text=e,this.looks=t.dir!==Bt,this.hide=t.hide==="1",this.live=!0,this.turn=0,this.sequence=
 u.texts[e].sequences[0];let n=this.sequence.special.findIndex((i,r)=>!i&&r>0);this.token=Z(t.row,this.sequence.shown.length)??Math.max(0,n);let o=i=>{kt({row:String(
 i)}),this.choose(i)};this.tokens=new ft(this.sequence,{hover:()=>{},pick:o,label:"Tokens of the text"}),this.spoken=a("p",{class:"said",role:"status"}),this.boxes=
-[],this.table=u.heads.length>Hn?Ji():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
+[],this.table=u.heads.length>Wn?Ji():this.makeTable()}makeTable(){let t=1+Math.max(...v.map(l=>l.number)),e=Array.from({length:t},(l,c)=>a("th",{scope:"col"},String(
 c))),n=a("td",{class:"corner"},"layer ↓ head →"),o=u.sites.map((l,c)=>{let h=Array.from({length:t},()=>a("td"));for(let d=G[c];d<G[c]+l.heads;d+=1){let p=a(
 "a",{href:L(d),"aria-label":u.heads[d]});this.boxes.push(p),h[v[d].number].append(p)}return a("tr",{},a("th",{scope:"row"},l.label),h)}),i=a("table",{class:"tie\
 s"},a("thead",{},a("tr",{},n,e)),a("tbody",{},o));return a("div",{class:"scroll wide",tabindex:"0",role:"region","aria-label":"The token with the largest weight\
-, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:n}=this,o=`“${M(this.sequence.shown[t],40)}”, token ${t}\
-.`,i=new Float32Array(this.sequence.shown.length),r=0;this.tokens.paint(null,t);for(let c=0;c<this.boxes.length;c+=1){let h=await Nt(this.text,c).catch(()=>null);
+, for every head"},i)}stop(){this.live=!1}async choose(t){this.token=t,this.turn+=1;let{turn:e,looks:n}=this,o=`“${A(this.sequence.shown[t],40)}”, token ${t}\
+.`,i=new Float32Array(this.sequence.shown.length),r=0;this.tokens.paint(null,t);for(let c=0;c<this.boxes.length;c+=1){let h=await Rt(this.text,c).catch(()=>null);
 if(!this.live||e!==this.turn)return;let[d,p]=h?n?[h.rows,h.columns]:[h.columns,h.rows]:[null,null];if(!h||!p||d!==this.sequence)continue;if(h instanceof _&&!n){
 this.spoken.textContent=`${o} On a text this long, open a head to see who looks at a token.`;return}n||await h.complete();let m=await $t(h.reweighted(!1,this.hide),
 n,t).catch(()=>null);if(!m||!this.live||e!==this.turn)return;if(this.showBox(c,m,p),r+=1,p===this.sequence)for(let f=0;f<i.length;f+=1)i[f]+=m[f]}this.tokens.paint(
 i.map(c=>c/Math.max(1,r)),t);let l=n?"where it looks":"who looks at it";this.spoken.textContent=`${o} Shaded: ${l}, the mean over all heads.`}showBox(t,e,n){let o=0;
-for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=Dn(e[o]);i.textContent=M(n.shown[o],7),i.href=D({view:void 0,...Ot(t),row:String(this.token)}),
-i.title=`${u.heads[t]}: ${M(n.shown[o],60)} ${x(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=zn(r),i.classList.toggle("strong",r>55)}},Dn=s=>Math.
+for(let l=1;l<e.length;l+=1)e[l]>e[o]&&(o=l);let i=this.boxes[t],r=Dn(e[o]);i.textContent=A(n.shown[o],7),i.href=D({view:void 0,...Ot(t),row:String(this.token)}),
+i.title=`${u.heads[t]}: ${A(n.shown[o],60)} ${x(e[o])}`,i.setAttribute("aria-label",i.title),i.style.backgroundColor=zn(r),i.classList.toggle("strong",r>55)}},Dn=s=>Math.
 round(78*s**y.weight_exponent),zn=s=>`color-mix(in srgb, var(--shade) ${s}%, transparent)`;function Qi(){let s=[.01,.1,.25,.5,1].map(e=>{let n=a("span",{},String(
 e));return n.style.backgroundColor=zn(Dn(e)),n});return a("p",{class:"shading"},a("span",{class:"steps"},s)," ","largest weight of the head, square-root scale ",
-w("shading"))}var Ji=()=>a("p",{class:"dim"},`This view is for up to ${Hn} heads; this model has ${u.heads.length}.`);var Xi=()=>u.served!==null&&u.texts.some(Boolean),Le=[{key:"heads",title:"Heads",make:vn,has:()=>!0},{key:"tokens",title:"Tokens",make:Wn,has:()=>u.texts.length>
+w("shading"))}var Ji=()=>a("p",{class:"dim"},`This view is for up to ${Wn} heads; this model has ${u.heads.length}.`);var Xi=()=>u.served!==null&&u.texts.some(Boolean),Le=[{key:"heads",title:"Heads",make:vn,has:()=>!0},{key:"tokens",title:"Tokens",make:Hn,has:()=>u.texts.length>
 0},{key:"switches",title:"Switches",make:Pn,has:Xi},{key:"similarity",title:"Similarity",make:An,has:()=>u.pairs!==null},{key:"pruning",title:"Pruning",make:Sn,
 has:()=>u.curve!==null||u.cost!==null},{key:"theory",title:"Theory",make:Fn,has:()=>u.theory!==null}],Mt=null,ps=0;function Zi(s,t){let e=Le.find(n=>n.key===s.view&&
 n.has());return e||(t===null?Le[0]:null)}async function qe(){let s=performance.now();ps+=1;let t=ps,e=he(),n=de(),o=Kt(n),i=Zi(n,o),r=!i&&o!==null?Mt?.moveTo?.(
@@ -607,16 +607,16 @@ dark";I("tools").replaceChildren(a("button",{type:"button",id:"theme",onclick:()
 to all heads. The URL saves this view.`))}function nr(){let{model:s,corpus:t,sites:e,heads:n}=u,o=e.reduce((p,m)=>p+m.kv,0),i=new Set(e.map(p=>p.heads)),r=[...i][0],
 l=i.size===1?`${B(e.length,"layer")} × ${B(r,"head")}`:`${n.length} heads in ${B(e.length,"layer")}`,c=B(t.documents,"document"),h=t.tokens?`${t.tokens.toLocaleString(
 "en")} tokens in ${c}`:c;return[[Gt(s.parameters),"parameters","parameters"],[l,"","head"],[String(o),o===n.length?"kv heads, one each":"kv heads","kv heads"],[
-h,t.name?`of ${M(t.name,60)}`:"","token"]].map(([p,m,f])=>a("span",{},a("b",{},p),` ${m} `,w(f)))}var Un={heads:"Show heads →",similarity:"Show similarity →",
+h,t.name?`of ${A(t.name,60)}`:"","token"]].map(([p,m,f])=>a("span",{},a("b",{},p),` ${m} `,w(f)))}var Un={heads:"Show heads →",similarity:"Show similarity →",
 pruning:"Show pruning →",theory:"Show theory →"};function or(){return u.findings.map(({text:s,link:t})=>{let e=new URLSearchParams(t.slice(1)).get("view")??
 "",n=Object.hasOwn(Un,e)?Un[e]:"Show head →",o=a("span",{},ir(s.replace(/(\d) %/g,"$1 %"))),i=a("a",{class:"arrow",href:t,onclick:()=>I("views").scrollIntoView()},
-n);return a("div",{class:"finding"},o,i)})}function ir(s){return s.split(/([\w.]*L\d+H\d+)/).map(t=>{let e=N.get(t);return e===void 0?t:a("a",{href:L(e)},t)})}function ms(s){
-document.documentElement.dataset.theme=s,Rs(),Mt?.stop?.(),Mt=null,u&&qe()}function rr(s){if(re(s,"input, select, textarea, .tokens, canvas.grid, [contenteditab\
-le]")||s.altKey||s.ctrlKey||s.metaKey||s.shiftKey)return;let t=Kt(de());if(document.body.dataset.view!=="head"||t===null)return;s.key==="Escape"&&T(ue);let e=Rt[s.
+n);return a("div",{class:"finding"},o,i)})}function ir(s){return s.split(/([\w.]*L\d+H\d+)/).map(t=>{let e=R.get(t);return e===void 0?t:a("a",{href:L(e)},t)})}function ms(s){
+document.documentElement.dataset.theme=s,Ns(),Mt?.stop?.(),Mt=null,u&&qe()}function rr(s){if(re(s,"input, select, textarea, .tokens, canvas.grid, [contenteditab\
+le]")||s.altKey||s.ctrlKey||s.metaKey||s.shiftKey)return;let t=Kt(de());if(document.body.dataset.view!=="head"||t===null)return;s.key==="Escape"&&M(ue);let e=Nt[s.
 key];e&&(s.preventDefault(),Ie(L(lt(t,e))),tr())}async function ar(){let s=window.matchMedia("(prefers-color-scheme: dark)");if(ms(s.matches?"dark":"light"),s.addEventListener(
 "change",()=>ms(s.matches?"dark":"light")),typeof DecompressionStream>"u"){I("main").append(a("p",{class:"lead"},"This browser is too old for this page. Use Chr\
 ome 111, Safari 16.4, Firefox 113 or a newer one."));return}await xs(),sr(),qe(),window.addEventListener("hashchange",()=>location.hash!=="#main"&&qe()),window.
 addEventListener("keydown",rr);let t=0;window.addEventListener("resize",()=>{clearTimeout(t),t=window.setTimeout(()=>Mt?.resize?.(),80)})}async function lr(s,t=0,{
-norm:e=!1,hide:n=!1}={}){let o=await mt(t,N.get(s)??-1);if(!o||o instanceof _)return null;let i=o.reweighted(e,n);return Array.from({length:o.queries},(r,l)=>Array.
-from(i.row(l)))}async function cr(s,t,e=0,{norm:n=!1,hide:o=!1,looks:i=!0}={}){let l=await(i?Nt:mt)(e,N.get(s)??-1);return l&&Array.from(await $t(l.reweighted(n,
+norm:e=!1,hide:n=!1}={}){let o=await mt(t,R.get(s)??-1);if(!o||o instanceof _)return null;let i=o.reweighted(e,n);return Array.from({length:o.queries},(r,l)=>Array.
+from(i.row(l)))}async function cr(s,t,e=0,{norm:n=!1,hide:o=!1,looks:i=!0}={}){let l=await(i?Rt:mt)(e,R.get(s)??-1);return l&&Array.from(await $t(l.reweighted(n,
 o),i,t))}Object.defineProperty(window,"multihead",{value:Object.freeze({weights:lr,row:cr,get data(){return u}})});ar();})();

@@ -99,7 +99,8 @@ export function describeLayer(session) {
       const row = of("attention.o_proj.weight").subarray(d * heads * headDim, (d + 1) * heads * headDim);
       const own = (/** @type {Float32Array} */ x) => x.subarray(h * headDim, (h + 1) * headDim);
       return (
-        `row ${d} of W_O, columns ${h * headDim} to ${(h + 1) * headDim - 1}, times the output of L${layer}H${h} = ` +
+        `row ${d} of W_O, columns ${h * headDim} to ${(h + 1) * headDim - 1} (counted from 0), times the output ` +
+        `of L${layer}H${h} = ` +
         sumOfProducts(rowTimes(own(row), 0, own(concatenated), headDim))
       );
     },
@@ -124,12 +125,13 @@ export function describeLayer(session) {
   const after = [
     {
       name: "mixed by W_O: the sum of what the heads add, and a bias",
-      symbol: "attention",
+      symbol: "mixed",
       shape,
       values: attention,
       formula: (/** @type {number} */ d) => {
         const terms = added.map((x, h) => `${write(x[d])} from L${layer}H${h}`).join(" + ");
-        return `row ${d} of W_O times the concatenation + bias = ${terms} + ${write(of("attention.o_proj.bias")[d])}`;
+        const bias = write(of("attention.o_proj.bias")[d]);
+        return `row ${d} of W_O (counted from 0) times the concatenation + bias = ${terms} + ${bias}`;
       },
     },
     {
@@ -137,7 +139,7 @@ export function describeLayer(session) {
       symbol: "residual",
       shape,
       values: middle,
-      formula: (/** @type {number} */ d) => `x + attention = ${write(input[d])} + ${write(attention[d])}`,
+      formula: (/** @type {number} */ d) => `x + mixed = ${write(input[d])} + ${write(attention[d])}`,
     },
   ];
   const alone = [

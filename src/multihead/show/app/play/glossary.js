@@ -1,8 +1,25 @@
-/** The terms of this page in plain words; the others are those of the report. */
+/** The terms of this page in plain words. What the report calls a token is a word here. */
 
 import { define } from "../glossary.js";
 
 define({
+  head:
+    "From every word, a head looks at this word and earlier ones and takes information from them. A layer has several " +
+    "heads, and each looks at different words. L1H3 is head 3 of layer 1; both are counted from 0.",
+  "attention map":
+    "One square per pair of words. Each row is a query, the word that looks; each column is a key, a word that it " +
+    "looks at. The darker the square (on a dark page, the brighter), the larger the weight.",
+  weight:
+    "How much a word takes from a word that it looks at, from 0 to 1. All weights from one word add up to 1. " +
+    "Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",
+  kind:
+    "What a head mostly does, such as looking at the previous word, measured on sample texts and on random words that " +
+    "repeat. A head that does nothing so clearly is named by what decides where it looks: position, word or match.",
+  spread: "The head looks at many words about equally.",
+  rest: "The head looks mostly at the first word or at marks.",
+  position: "The distance between two words decides where the head looks, not the words.",
+  word: "Some words draw attention from every word.",
+  match: "Both words decide: which word the head looks at depends on the word that asks.",
   "the language":
     "The model knows a small invented language of 214 words. “<now> <town> the keys that the man sees are new .” is " +
     "a sentence of it. <now> or <past> states the tense; <sea>, <farm> or <town> the place. A list of words that " +
@@ -29,7 +46,8 @@ define({
     "better.",
   "KV cache":
     "The memory for one word while the model writes text: its key and value, for every set of every layer, two bytes " +
-    "per number. It is smaller when heads share keys and values.",
+    "per number. It is smaller when heads share keys and values. A set that no head reads, because they are off, is " +
+    "not counted.",
   "words copied":
     "In a text that repeats itself: how many of the words after the first round the model predicts correctly. The " +
     "first word of the second round is not counted.",

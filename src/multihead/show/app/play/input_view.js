@@ -116,9 +116,10 @@ export class InputView {
     this.setText(`${kept}${word} `);
   }
 
-  /** The word at the end of the text, if it is not finished. */
+  /** The letters at the end of the text, unless they are a word. */
   partial() {
-    return /[^\s]+$/.exec(this.field.value)?.[0] ?? "";
+    const last = /[^\s]+$/.exec(this.field.value)?.[0] ?? "";
+    return this.session.tokenizer.idOf(last) === undefined ? last : "";
   }
 
   update() {
@@ -133,8 +134,10 @@ export class InputView {
   looksText() {
     const { session } = this;
     const row = session.row("after");
-    const words = strongest(row, LISTED, 0.005).map((i) => `“${session.word(i)}” ${formatFraction(row[i])}`);
-    return `Blue: from “${session.word(session.token)}”, ${session.headName} looks at ${words.join(", ")}.`;
+    const words = strongest(row, LISTED, 0.005).map((i) => `${session.named(i)} ${formatFraction(row[i])}`);
+    const { merged } = session.settings[session.layer];
+    const head = merged ? `the merged head of layer ${session.layer}` : session.headName;
+    return `Blue: from ${session.named(session.token)}, ${head} looks at ${words.join(", ")}.`;
   }
 
   drawSuggestions() {

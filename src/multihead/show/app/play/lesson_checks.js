@@ -25,6 +25,11 @@ export const inductionLayer = (session) => headIn(headsOf(session, "induction")[
 export const list = (names) =>
   names.length > 1 ? `${names.slice(0, -1).join(", ")} and ${names.at(-1)}` : names.join("");
 
+const NUMBERS = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine"];
+
+/** A count at the start of a sentence. @param {number} count */
+export const inWords = (count) => NUMBERS[count] ?? String(count);
+
 /**
  * @param {number} share
  * @param {number} [decimals]

@@ -1,7 +1,7 @@
 /** The list of lessons, the steps of the open one, and its tables. */
 
 import { announce, closest, el } from "../dom.js";
-import { formatFraction, formatPercent } from "../format.js";
+import { formatFraction } from "../format.js";
 import { help } from "../help.js";
 import { gradientNorms, measureGradients } from "./gradient_norms.js";
 import { percent } from "./lesson_checks.js";
@@ -53,7 +53,7 @@ export class LessonView {
   open(id) {
     const lesson = LESSONS.find((one) => one.id === id);
     if (lesson) {
-      this.session.progress.delete(id);
+      if (this.reached(lesson) === lesson.steps.length) this.session.progress.delete(id);
       begin(this.session, lesson);
     } else {
       this.session.lesson = "";
@@ -242,7 +242,7 @@ export class LessonView {
     const rows = Array.from({ length: sizes.heads }, (_, h) => {
       const row = session.row("before", nameOf(layer, h));
       const key = row.indexOf(row.reduce((most, x) => Math.max(most, x)));
-      const looks = `${session.word(key)} ${formatFraction(row[key])}`;
+      const looks = `${session.named(key)} ${formatFraction(row[key])}`;
       const gradient = merged ? el("td", {}, slope(after?.[h])) : null;
       return el(
         "tr",
@@ -257,17 +257,17 @@ export class LessonView {
       "tr",
       {},
       el("th", { scope: "col" }, "head"),
-      el("th", { scope: "col" }, "looks most at"),
+      el("th", { scope: "col" }, merged ? "looks most at, if separate" : "looks most at"),
       el("th", { scope: "col" }, "gradient of W_Q ", help("gradient")),
       merged ? el("th", { scope: "col" }, "its part of W_Q, merged") : null,
     );
     const apart = merged
       ? `After “${session.word(token)}”, the outputs of layer ${layer} differ by ` +
-        `${formatPercent(session.difference(layer), 3)} from those of separate heads.`
+        `${percent(session.difference(layer), 1)} from those of separate heads.`
       : `Layer ${layer} has separate heads.`;
     const words = merged
       ? session.tokens.map((_, i) => {
-          const text = `${session.word(i)} ${(100 * session.difference(layer, i)).toFixed(1)}`;
+          const text = `${session.word(i)} ${percent(session.difference(layer, i), 1)}`;
           return el("button", { type: "button", class: "suggestion", onclick: () => this.choose(i) }, text);
         })
       : [];
@@ -275,7 +275,7 @@ export class LessonView {
       "div",
       { class: "beside" },
       el("p", { class: "apart" }, apart),
-      merged ? el("p", { class: "dim" }, "Difference after each word, in percent:") : null,
+      merged ? el("p", { class: "dim" }, "Difference after each word:") : null,
       merged ? el("div", { class: "suggestions" }, ...words) : null,
       el("table", { class: "gradients" }, el("thead", {}, head), el("tbody", {}, ...rows)),
     );

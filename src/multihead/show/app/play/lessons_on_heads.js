@@ -6,12 +6,14 @@ import {
   atEnd,
   firstHead,
   headsOf,
+  inWords,
   lastGuess,
   list,
   oneLetterLess,
   oneMarkChanged,
   oneOff,
   onlyChanged,
+  percent,
   prefers,
   weightOn,
   weightOnMarks,
@@ -30,6 +32,15 @@ const [PRESENT, PAST] = [
   ["is", "are", "opens", "open", "shines", "shine"],
   ["was", "were", "opened", "shone"],
 ];
+
+/** How likely verbs of each tense are after the last word. @param {import("./session.js").Session} session */
+function tenses(session) {
+  const last = session.tokens.length - 1;
+  const sums = [PAST, PRESENT].map(
+    (verbs) => `${verbs.join(", ")}: ${percent(session.probability("after", verbs, last), 1)}`,
+  );
+  return `Now the sums are: ${sums.join("; ")}.`;
+}
 
 /** @type {Lesson} */
 export const agreement = {
@@ -69,7 +80,8 @@ export const agreement = {
   ],
   learned: (session) =>
     `${session.card.agreement} tells the verb whether its subject is one or many. It looks past the nouns in ` +
-    `between, although they are closer.`,
+    `between, although they are closer. Its kind is “${session.card.kinds[session.card.agreement]}”, because a kind ` +
+    `is what a head does in random words that repeat: a head may do two jobs.`,
 };
 
 /** @type {Lesson} */
@@ -94,10 +106,10 @@ export const delimiters = {
         weightOnMarks(session, session.headName) >= 0.8,
     },
     {
-      text: () =>
-        "Switch off one such head and nothing else. The sentence still says <now>, but verbs of the past (was, " +
-        "opened) must become likelier than verbs of the present (is, opens). If they do not, try a different head " +
-        "that looks at the marks.",
+      text: (session) =>
+        "Switch off one such head and nothing else. The sentence still says <now>, but verbs of the past must become " +
+        "likelier than verbs of the present. If they do not, try a different head that looks at the marks. " +
+        tenses(session),
       done: (session) =>
         oneOff(session) &&
         weightOnMarks(session, session.off[0]) >= 0.8 &&
@@ -105,17 +117,17 @@ export const delimiters = {
         prefers(session, "after", PAST, PRESENT),
     },
     {
-      text: () =>
+      text: (session) =>
         "Reset the heads. Then change one mark in the text (in the field under “Words”) to make verbs of the past at " +
-        "least twice as likely as verbs of the present.",
+        `least twice as likely as verbs of the present. ${tenses(session)}`,
       rewrites: true,
       done: (session) =>
         !session.changed && oneMarkChanged(session, MARKED) && prefers(session, "after", PAST, PRESENT, 2),
     },
   ],
   learned: (session) =>
-    `${session.card.marks} reads tense and place from the marks. In models of human language, too, many heads look ` +
-    `at delimiters, often because they have nothing else to do. Here the marks carry information.`,
+    `${session.card.marks} reads the tense from the marks. In models of human language, too, many heads look at ` +
+    `delimiters, often because they have nothing else to do. Here the marks carry information.`,
 };
 
 /** @type {Lesson} */
@@ -173,9 +185,10 @@ export const induction = {
   ],
   learned: () =>
     "The earlier head tells each word which word came before it. The induction heads use this: from the second " +
-    "“fat” they look for the word that came after a “fat”. Only where the earlier head looks matters: your pattern " +
-    "works as well as the trained one. Without it some copying survives, because a second head of that layer also " +
-    "looks back.",
+    "“fat” they look for the word that came after a “fat”. For copying, only where the earlier head looks matters: " +
+    "your pattern restores it. It does not restore everything: the mean loss over the sample texts remains higher " +
+    "than that of the trained model. Without the pattern some copying survives, because a second head of that layer " +
+    "also looks back.",
 };
 
 /** @type {Lesson} */
@@ -183,8 +196,8 @@ export const redundancy = {
   id: "redundancy",
   title: "Redundancy",
   about: (session) =>
-    `${headsOf(session, "induction").length} heads do the same: in a repeated text, they look at the word that ` +
-    `followed the earlier copy (${list(headsOf(session, "induction"))}). How many does the model need?`,
+    `${inWords(headsOf(session, "induction").length)} heads do the same: in a repeated text, they look at the word ` +
+    `that followed the earlier copy (${list(headsOf(session, "induction"))}). How many does the model need?`,
   text: REPEATED,
   head: (session) => headsOf(session, "induction")[0],
   terms: ["words copied"],

@@ -115,10 +115,12 @@ export const grouped = {
     },
     {
       text: (session) =>
-        `Shrink the cache to a quarter, ${cacheBytes(intact(session.sizes), session.sizes) / 4} bytes per word, and ` +
-        `read how much the loss rises.`,
+        `Shrink the cache to a quarter, ${cacheBytes(intact(session.sizes), session.sizes) / 4} bytes per word, with ` +
+        `every head on, and read how much the loss rises.`,
       done: (session) =>
-        session.cacheBytes <= cacheBytes(intact(session.sizes), session.sizes) / 4 && session.lossGrowth() !== null,
+        !session.off.length &&
+        session.cacheBytes <= cacheBytes(intact(session.sizes), session.sizes) / 4 &&
+        session.lossGrowth() !== null,
     },
   ],
   learned: (session) => {

@@ -3,7 +3,8 @@
 import { readBlob, readData } from "../blobs.js";
 import { setCharts } from "../charts.js";
 import { byId, closest, el } from "../dom.js";
-import { formatCount, formatFraction, formatPercent, plural, sentence } from "../format.js";
+import { formatCount, formatFraction, formatPercent, plural } from "../format.js";
+import { GLOSSARY } from "../glossary.js";
 import { help } from "../help.js";
 import { resetThemeColors } from "../palettes.js";
 import { sharesNamed } from "../share_names.js";
@@ -50,13 +51,12 @@ class Facts {
 }
 
 /**
- * What a head of the kind of a named head does; a share has its own meaning.
+ * What a head of the kind of a named head does; the glossary has what decides where the others look.
  * @param {import("./session.js").Card} card
  * @param {string} name
  */
 function kindMeaning({ kinds, meanings }, name) {
-  const shares = sharesNamed(kinds[name]).map((share) => sentence(`${share.name}: ${share.meaning}`));
-  return meanings[name] ?? shares.join(" ");
+  return meanings[name] ?? sharesNamed(kinds[name]).map((share) => GLOSSARY[share.name]).join(" ");
 }
 
 class Page {

@@ -6,7 +6,7 @@ import { paintMap } from "../map_image.js";
 
 const SIDE = 56; // pixels where the type has its usual size
 const WORDS = 9;
-const ROUND = 3; // words after which the text of the last drawing repeats
+const ROUND = 5; // words after which the text of the last drawing repeats
 
 /**
  * Each shape: the weight of query i for key j, and its meaning.
@@ -20,7 +20,7 @@ const SHAPES = [
     "A column: many words look at the same word, such as a mark or a subject.",
   ],
   [
-    (i, j) => Number(j === (i < ROUND ? 0 : i - ROUND + 1)),
+    (i, j) => (i < ROUND ? 0.03 : Number(j === i - ROUND + 1)),
     "A diagonal farther below: in a text that repeats, at the word that followed the earlier copy (induction).",
   ],
   [(i) => 1 / (i + 1), "A triangle: at all words so far, about equally."],

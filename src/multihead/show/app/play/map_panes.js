@@ -18,7 +18,7 @@ export class MapPanes {
    */
   constructor(session, choose) {
     this.session = session;
-    this.pair = new MapPair(choose, (which, cell) => this.read(which, cell));
+    this.pair = new MapPair(choose, (which, cell) => this.read(which, cell), "trained model", "word");
     this.guide = new MapGuide();
     this.box = this.pair.box;
     this.box.querySelector(".panes")?.append(this.guide.box);

@@ -188,6 +188,13 @@ export class Session {
     return this.data.words[this.tokens[token].id];
   }
 
+  /** A word in quotes, and its place if the text has it more than once. @param {number} token */
+  named(token) {
+    const word = this.word(token);
+    const copies = this.tokens.filter((_, i) => this.word(i) === word).length;
+    return copies > 1 ? `“${word}” (word ${token})` : `“${word}”`;
+  }
+
   /** Whether a token is a mark such as <now>. @param {number} token */
   isMark(token) {
     const word = this.word(token);

@@ -103,9 +103,20 @@ export const offHeads = (settings) =>
   );
 
 /**
- * Bytes of the key/value cache for one word, in half precision: a key and a value of d_k numbers per set.
+ * How many sets of keys and values of a layer are read by a head that is on; a merged head reads all.
+ * @param {import("./model.js").LayerSetting} setting
+ */
+function setsRead({ heads, merged, kvHeads }) {
+  const size = heads.length / kvHeads;
+  const groups = Array.from({ length: kvHeads }, (_, g) => heads.slice(g * size, (g + 1) * size));
+  const read = groups.filter((group) => group.some(({ scale }) => scale > 0)).length;
+  return merged && read ? kvHeads : read;
+}
+
+/**
+ * Bytes of the key/value cache for one word, in half precision: a key and a value of d_k numbers per set that is read.
  * @param {Settings} settings
  * @param {Sizes} sizes
  */
 export const cacheBytes = (settings, { headDim }) =>
-  settings.reduce((sum, { kvHeads }) => sum + 2 * kvHeads * headDim * 2, 0);
+  settings.reduce((sum, layer) => sum + 2 * setsRead(layer) * headDim * 2, 0);
