@@ -73,6 +73,8 @@ def test_it_fits_every_screen(width: int, scheme: str, play_file: Path, opened: 
       return document.querySelector("#definition p").textContent;
     })""")
     assert len(texts) > 12
+    for strange in ("token", "[SEP]", "L3H"):
+        assert not any(strange in text for text in [*texts, shown.text("body")]), strange
     kinds = {row["kind"] for row in CARD["kinds"].values()}
     assert shown.page.locator(".kindkey .help").count() == len(kinds), "every kind has a definition"
     assert all(len(text) > 15 for text in texts)

@@ -291,6 +291,18 @@ def test_the_tenses_are_compared_on_the_page(play_file: Path, opened: Open) -> N
     assert float(past) > float(present)
 
 
+def test_words_that_repeat_have_their_place(play_file: Path, opened: Open) -> None:
+    """And a merged head is named as such: the table beside it is of the separate heads."""
+    shown = opened(play_file, "text=the+key+the+key&head=L1H0&lesson=merge&merge=1&token=3")
+    blue = re.search(r"Blue: (.*)", shown.text(".input"))[1]  # pyright: ignore
+    assert "from “the” (word 3), the merged head of layer 1 looks at" in blue
+    places = re.findall(r"“(?:the|key)” \(word (\d)\) 0\.", blue)
+    assert places
+    assert len(set(places)) == len(places)
+    assert "if separate" in shown.text(".gradients")
+    assert {len(x) for x in re.findall(r"\d+\.(\d+)\u00a0%", shown.text(".beside"))} == {1}, "one format"
+
+
 def test_costs_of_further_heads(play_file: Path, opened: Open) -> None:
     """The lesson on pruning lists what each further head would cost: as measured when it is off."""
     shown = opened(play_file)

@@ -241,7 +241,8 @@ export class MapView {
     context.textBaseline = "middle";
     context.textAlign = "center";
     context.fillText(width < 180 * type ? "key" : `key: the ${unit} looked at`, labels + width / 2, 8 * type);
-    fillVertical(context, height < 180 * type ? "query" : `query: the ${unit} that looks`, 8 * type, labels + height / 2);
+    const query = height < 180 * type ? "query" : `query: the ${unit} that looks`;
+    fillVertical(context, query, 8 * type, labels + height / 2);
     context.textAlign = "right";
     const label = (/** @type {string} */ token, /** @type {boolean} */ special, /** @type {boolean} */ marked) => {
       context.fillStyle = themeColor(marked ? "--ink" : special ? "--faint" : "--dim");

@@ -71,41 +71,41 @@ function Xe(){if(!Ft){let s=Qe(we()),t=new Uint8Array(4*at).fill(255);for(let e=
 function Ze(){Ft=null,pe.clear()}var ao=16,Ht="system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif",Tt=()=>window.devicePixelRatio||1;function U(s){let t=s.getContext("2d");if(!t)throw new Error(
 "this browser draws no canvas");return t}function B(s,t,e){let o=Tt(),[n,r]=[Math.max(1,Math.round(t*o)),Math.max(1,Math.round(e*o))],a=U(s);return s.width===n&&
 s.height===r&&s.style.width&&"reset"in a?a.reset():(s.width=n,s.height=r,s.style.width=`${t}px`,s.style.height=`${e}px`),a.setTransform(o,0,0,o,0,0),a}function ye(s,t,e,o){s.save(),s.translate(e,o),s.rotate(-Math.PI/2),s.fillText(t,0,0),s.restore()}var tt=()=>parseFloat(getComputedStyle(document.documentElement).
-fontSize)/ao;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,m=0,p=0,w=0;
-for(let f=0,g=d*o;f<o;f+=1,g+=1){let y=s[c+f];u+=y*t[g],m+=y*t[g+o],p+=y*t[g+2*o],w+=y*t[g+3*o]}a[h]=u,a[h+1]=m,a[h+2]=p,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let m=0,
-p=d*o;m<o;m+=1,p+=1)u+=s[c+m]*t[p];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function At(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
+fontSize)/ao;function ut(s,t,e,o){let[n,r]=[s.length/o,t.length/o],a=new Float32Array(n*r);for(let i=0,h=0;i<n;i+=1){let c=i*o,d=0;for(;d+3<r;d+=4,h+=4){let u=0,m=0,f=0,w=0;
+for(let p=0,g=d*o;p<o;p+=1,g+=1){let y=s[c+p];u+=y*t[g],m+=y*t[g+o],f+=y*t[g+2*o],w+=y*t[g+3*o]}a[h]=u,a[h+1]=m,a[h+2]=f,a[h+3]=w}for(;d<r;d+=1,h+=1){let u=0;for(let m=0,
+f=d*o;m<o;m+=1,f+=1)u+=s[c+m]*t[f];a[h]=u}if(e)for(let u=0;u<r;u+=1)a[i*r+u]+=e[u]}return a}function At(s,t,e){let[o,n]=[0,0];for(let r=t;r<t+e;r+=1)o+=s[r]/e;for(let r=t;r<
 t+e;r+=1)n+=(s[r]-o)**2/e;return{mean:o,scale:1/Math.sqrt(n+1e-5)}}function Dt(s,t,e){let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{
 mean:a,scale:i}=At(s,r,o);for(let h=0;h<o;h+=1)n[r+h]=(s[r+h]-a)*i*t[h]+e[h]}return n}function io(s){if(Math.abs(s)>5.9)return Math.sign(s);let[e,o]=[s,s];for(let n=1;Math.
 abs(e)>1e-17*Math.abs(o);n+=1)e*=2*s*s/(2*n+1),o+=e;return 2/Math.sqrt(Math.PI)*Math.exp(-s*s)*o}var ts=s=>.5*(1+io(s/Math.SQRT2)),es=s=>s*ts(s),ss=s=>ts(s)+s*Math.
 exp(-.5*s*s)/Math.sqrt(2*Math.PI),be=(s,t)=>s.map((e,o)=>e+t[o]);function ke(s,t,e){let[o,n]=[-1/0,0];for(let r=t;r<t+e;r+=1)s[r]>o&&(o=s[r]);for(let r=t;r<t+e;r+=
 1)n+=s[r]=Math.exp(s[r]-o);for(let r=t;r<t+e;r+=1)s[r]/=n}function mt(s,{heads:t,headDim:e,rotaryDim:o,rotaryBase:n},r=1){let a=s.slice(),[i,h]=[t*e,o/2];for(let c=0,
-d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let m=r*d*n**(-u/h),[p,w]=[Math.cos(m),Math.sin(m)];for(let f=c+u,g=c+i;f<g;f+=e)a[f]=s[f]*p-s[f+h]*w,a[f+h]=s[f+
-h]*p+s[f]*w}return a}var ve=3,$=s=>J(s).replace(/^-/,"−");function pt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,ve).map(
+d=0;c<s.length;c+=i,d+=1)for(let u=0;u<h;u+=1){let m=r*d*n**(-u/h),[f,w]=[Math.cos(m),Math.sin(m)];for(let p=c+u,g=c+i;p<g;p+=e)a[p]=s[p]*f-s[p+h]*w,a[p+h]=s[p+
+h]*f+s[p]*w}return a}var ve=3,$=s=>J(s).replace(/^-/,"−");function pt(s,t){let e=s.filter(([n,r])=>n*r!==0).sort((n,r)=>Math.abs(r[0]*r[1])-Math.abs(n[0]*n[1])),o=e.slice(0,ve).map(
 ([n,r])=>`${$(n)} · ${$(r)}`);return e.length>ve&&o.push(`… (${e.length-ve} smaller terms)`),t!==void 0&&o.push($(t)),o.join(" + ")||"0"}var Et=(s,t,e,o,n=0)=>Array.
 from({length:o},(r,a)=>[s[t*o+a],e[n+a]]);var St=["uniform","previous","first"],N=({layers:s,heads:t})=>Array.from({length:s},()=>({heads:Array.from({length:t},()=>({scale:1,pattern:null})),merged:!1,kvHeads:t}));
 function Lt({heads:s,merged:t}){let e=s.map((o,n)=>n);return t?[e]:e.map(o=>[o])}var ho=(s,t)=>s==="uniform"?null:s==="first"?0:Math.max(0,t-1),Ut=class{constructor(t,e){
 this.sizes=t,this.weights=e}of(t,e){return this.weights[`layers.${t}.${e}`]}run(t,e=N(this.sizes)){let{width:o,words:n,layers:r}=this.sizes,a=this.weights["word\
-s.weight"],i=new Float32Array(t.length*o);t.forEach((m,p)=>i.set(a.subarray(m*o,(m+1)*o),p*o));let h=[];for(let m=0;m<r;m+=1){let p=m?h[m-1].output:i;h.push(this.
-runLayer(m,p,e[m]))}let c=Dt(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let m=0;m<t.length;m+=1)ke(u,
+s.weight"],i=new Float32Array(t.length*o);t.forEach((m,f)=>i.set(a.subarray(m*o,(m+1)*o),f*o));let h=[];for(let m=0;m<r;m+=1){let f=m?h[m-1].output:i;h.push(this.
+runLayer(m,f,e[m]))}let c=Dt(h[r-1].output,this.weights["norm.weight"],this.weights["norm.bias"]),d=ut(c,a,null,o),u=d.slice();for(let m=0;m<t.length;m+=1)ke(u,
 m*n,n);return{ids:t,embedding:i,layers:h,normed:c,logits:d,probabilities:u}}runLayer(t,e,o){let{width:n,hidden:r,heads:a,headDim:i}=this.sizes,h=L=>this.of(t,L),
 c=Dt(e,h("attention_norm.weight"),h("attention_norm.bias")),d=L=>ut(c,h(`attention.${L}_proj.weight`),h(`attention.${L}_proj.bias`),n),u=mt(d("q"),this.sizes),m=this.
-shared(mt(d("k"),this.sizes),o.kvHeads),p=this.shared(d("v"),o.kvHeads),{scores:w,weights:f}=this.attend(u,m,o),g=this.mix(f,p),y=g.map((L,z)=>L*o.heads[Math.floor(
+shared(mt(d("k"),this.sizes),o.kvHeads),f=this.shared(d("v"),o.kvHeads),{scores:w,weights:p}=this.attend(u,m,o),g=this.mix(p,f),y=g.map((L,z)=>L*o.heads[Math.floor(
 z%(a*i)/i)].scale),k=ut(y,h("attention.o_proj.weight"),h("attention.o_proj.bias"),a*i),T=be(e,k),A=Dt(T,h("hidden_norm.weight"),h("hidden_norm.bias")),M=ut(A,h(
-"up.weight"),h("up.bias"),n),E=M.map(es),b=ut(E,h("down.weight"),h("down.bias"),r),R=be(T,b);return{input:e,normed:c,q:u,k:m,v:p,scores:w,weights:f,outputs:g,concatenated:y,
+"up.weight"),h("up.bias"),n),E=M.map(es),b=ut(E,h("down.weight"),h("down.bias"),r),R=be(T,b);return{input:e,normed:c,q:u,k:m,v:f,scores:w,weights:p,outputs:g,concatenated:y,
 attention:k,middle:T,middleNormed:A,up:M,active:E,down:b,output:R}}shared(t,e){let{heads:o,headDim:n}=this.sizes,r=o/e;if(r===1)return t;let a=new Float32Array(
 t.length);for(let i=0;i<t.length;i+=r*n)for(let h=0;h<n;h+=1){let c=0;for(let d=i+h;d<i+r*n;d+=n)c+=t[d];for(let d=i+h;d<i+r*n;d+=n)a[d]=c/r}return a}attend(t,e,o){
-let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of Lt(o)){let u=1/Math.sqrt(d.length*r),[m,p]=[d[0]*r,d.length*r],w=new Float32Array(i*
-i);for(let y=0;y<i;y+=1)for(let k=0;k<=y;k+=1){let T=0,A=y*a+m;for(let M=A,E=k*a+m;M<A+p;M+=1,E+=1)T+=t[M]*e[E];w[y*i+k]=T*u}let f=o.merged?null:o.heads[d[0]].pattern,
-g=f?lo(f,i):w.slice();if(!f)for(let y=0;y<i;y+=1)ke(g,y*i,y+1);for(let y of d)h[y]=w,c[y]=g}return{scores:h,weights:c}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
+let{heads:n,headDim:r}=this.sizes,a=n*r,i=t.length/a,h=[],c=[];for(let d of Lt(o)){let u=1/Math.sqrt(d.length*r),[m,f]=[d[0]*r,d.length*r],w=new Float32Array(i*
+i);for(let y=0;y<i;y+=1)for(let k=0;k<=y;k+=1){let T=0,A=y*a+m;for(let M=A,E=k*a+m;M<A+f;M+=1,E+=1)T+=t[M]*e[E];w[y*i+k]=T*u}let p=o.merged?null:o.heads[d[0]].pattern,
+g=p?lo(p,i):w.slice();if(!p)for(let y=0;y<i;y+=1)ke(g,y*i,y+1);for(let y of d)h[y]=w,c[y]=g}return{scores:h,weights:c}}mix(t,e){let{heads:o,headDim:n}=this.sizes,
 r=o*n,a=e.length/r,i=new Float32Array(e.length),h=new Float64Array(n);for(let c=0;c<o;c+=1)for(let d=0;d<a;d+=1){h.fill(0);for(let u=0;u<=d;u+=1){let m=t[c][d*a+
-u];if(m!==0)for(let p=0,w=u*r+c*n;p<n;p+=1,w+=1)h[p]+=m*e[w]}i.set(h,d*r+c*n)}return i}};function lo(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=ho(
+u];if(m!==0)for(let f=0,w=u*r+c*n;f<n;f+=1,w+=1)h[f]+=m*e[w]}i.set(h,d*r+c*n)}return i}};function lo(s,t){let e=new Float32Array(t*t);for(let o=0;o<t;o+=1){let n=ho(
 s,o);n===null?e.fill(1/(o+1),o*t,o*t+o+1):e[o*t+n]=1}return e}function Bt({ids:s,probabilities:t}){let e=t.length/s.length,o=0;for(let n=0;n+1<s.length;n+=1)o-=
 Math.log(t[n*e+s[n+1]]);return s.length>1?o/(s.length-1):0}function os({ids:s,probabilities:t}){let e=t.length/s.length;return s.map((o,n)=>{let r=0;for(let a=1;a<
 e;a+=1)t[n*e+a]>t[n*e+r]&&(r=a);return r})}var Ct=(s,t,e)=>s.subarray(t*e,(t+1)*e);function ns(s,t,e){let{mean:o,scale:n}=At(s,0,s.length);return r=>`(x − mean) / deviation · weight + bias = (${$(s[r])}\
  − ${$(o)}) / ${$(1/n)} · ${$(t[r])} + ${$(e[r])}`}function co({model:s,layer:t,sizes:e},o){let{width:n,heads:r,headDim:a}=e,i=s.of(t,"attention.o_proj.weigh\
-t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let m=0;for(let p=c*a;p<(c+1)*a;p+=1)m+=i[u*r*a+p]*o[p];return m}))}function rs(s){
-let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=v=>t.of(e,v),u=(v,C=r)=>Ct(v,o,C),[m,p,w]=[u(c.input),
-u(c.middle),u(c.active,h)],[f,g]=[u(c.attention),u(c.concatenated,a*i)],y=`${r} = d_model`,k=u(s.after.embedding),T=e?"embedding + what earlier layers added = ":
+t");return Array.from({length:r},(h,c)=>Float32Array.from({length:n},(d,u)=>{let m=0;for(let f=c*a;f<(c+1)*a;f+=1)m+=i[u*r*a+f]*o[f];return m}))}function rs(s){
+let{model:t,layer:e,token:o,settings:n}=s,{width:r,heads:a,headDim:i,hidden:h}=s.sizes,c=s.after.layers[e],d=v=>t.of(e,v),u=(v,C=r)=>Ct(v,o,C),[m,f,w]=[u(c.input),
+u(c.middle),u(c.active,h)],[p,g]=[u(c.attention),u(c.concatenated,a*i)],y=`${r} = d_model`,k=u(s.after.embedding),T=e?"embedding + what earlier layers added = ":
 "",M=[{name:e?`vector that enters layer ${e}`:`embedding of “${s.word(o)}”`,symbol:"x",shape:y,values:m,formula:v=>e?`${T}${$(k[v])} + ${$(m[v]-k[v])}`:`row\
  ${s.before.ids[o]} of the embedding table, column ${v}`},{name:"the same, normalized",symbol:"x̂",shape:y,values:u(c.normed),formula:ns(m,d("attention_norm.we\
 ight"),d("attention_norm.bias"))}],E=co(s,g),b=E.flatMap(v=>[...v]).reduce((v,C)=>Math.max(v,Math.abs(C)),0),R=E.map((v,C)=>({name:`what L${e}H${C} adds`,symbol:`\
@@ -113,14 +113,14 @@ L${e}H${C} adds`,shape:y,values:v,largest:b,formula:V=>{let x=d("attention.o_pro
  of W_O, columns ${C*i} to ${(C+1)*i-1} (counted from 0), times the output of L${e}H${C} = `+pt(Et(_(x),0,_(g),i))}})),L=[{name:"outputs of all heads, side by s\
 ide",symbol:"concatenation",shape:`${a*i} = ${a} heads × d_k`,values:g,breaks:Array.from({length:a-1},(v,C)=>(C+1)*i),formula:v=>{let C=Math.floor(v/i),V=u(c.outputs,
 a*i)[v];return`number ${v%i} of L${e}H${C}'s output, times its strength: ${$(V)} · ${$(n[e].heads[C].scale)}`}}],z=[{name:"mixed by W_O: the sum of what the he\
-ads add, and a bias",symbol:"mixed",shape:y,values:f,formula:v=>{let C=E.map((x,_)=>`${$(x[v])} from L${e}H${_}`).join(" + "),V=$(d("attention.o_proj.bias")[v]);
-return`row ${v} of W_O (counted from 0) times the concatenation + bias = ${C} + ${V}`}},{name:"added to the vector that entered",symbol:"residual",shape:y,values:p,
-formula:v=>`x + mixed = ${$(m[v])} + ${$(f[v])}`}],K=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:v=>`GELU(row ${v} of W_up times the \
+ads add, and a bias",symbol:"mixed",shape:y,values:p,formula:v=>{let C=E.map((x,_)=>`${$(x[v])} from L${e}H${_}`).join(" + "),V=$(d("attention.o_proj.bias")[v]);
+return`row ${v} of W_O (counted from 0) times the concatenation + bias = ${C} + ${V}`}},{name:"added to the vector that entered",symbol:"residual",shape:y,values:f,
+formula:v=>`x + mixed = ${$(m[v])} + ${$(p[v])}`}],K=[{name:"hidden layer",symbol:"hidden",shape:String(h),values:w,formula:v=>`GELU(row ${v} of W_up times the \
 normalized residual + bias) = GELU(${$(u(c.up,h)[v])})`},{name:`vector that leaves layer ${e}`,symbol:"out",shape:y,values:u(c.output),formula:v=>`residual + W_\
-down · hidden + bias = ${$(p[v])} + ${$(u(c.down)[v])}`}];return{before:M,concatenated:L,shares:R,after:z,alone:K}}function as(s,t){let{model:e,layer:o,token:n,
-sizes:r}=s,{width:a,heads:i,headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],m=s.tokens.length,p=x=>e.of(o,`attention.${x}`),w=(x,_=n)=>{let P=_*i*h+
-t*h;return x.subarray(P,P+h)},f=Ct(u.normed,n,a),g=`${h} = d_k`,y=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(x,_)=>P=>{let Pt=t*h+P,Xs=p(`${x}_pro\
-j.bias`)[Pt],Zs=pt(Et(p(`${x}_proj.weight`),Pt,f,a),Xs),to=_&&P<c?`, then rotated by the position ${n} together with number ${(P+c/2)%c}`:"";return`W_${x.toUpperCase()}\
+down · hidden + bias = ${$(f[v])} + ${$(u(c.down)[v])}`}];return{before:M,concatenated:L,shares:R,after:z,alone:K}}function as(s,t){let{model:e,layer:o,token:n,
+sizes:r}=s,{width:a,heads:i,headDim:h,rotaryDim:c}=r,d=s.settings[o],u=s.after.layers[o],m=s.tokens.length,f=x=>e.of(o,`attention.${x}`),w=(x,_=n)=>{let P=_*i*h+
+t*h;return x.subarray(P,P+h)},p=Ct(u.normed,n,a),g=`${h} = d_k`,y=i/d.kvHeads>1?`, the mean of ${i/d.kvHeads} heads`:"",k=(x,_)=>P=>{let Pt=t*h+P,Xs=f(`${x}_pro\
+j.bias`)[Pt],Zs=pt(Et(f(`${x}_proj.weight`),Pt,p,a),Xs),to=_&&P<c?`, then rotated by the position ${n} together with number ${(P+c/2)%c}`:"";return`W_${x.toUpperCase()}\
 [${P}] · x̂ + bias = ${Zs}${to}${x==="q"?"":y}`},T=x=>x.subarray(n*m,n*m+n+1),[A,M]=[T(u.scores[t]),T(u.weights[t])],E=Lt(d).find(x=>x.includes(t))??[t],b=E.length*
 h,R=(x,_)=>{let P=_*i*h+E[0]*h;return x.subarray(P,P+b)},L=x=>`“${s.word(x)}”`,z=A.reduce((x,_)=>Math.max(x,_),-1/0),K=A.reduce((x,_)=>x+Math.exp(_-z),0),v=d.
 merged?null:d.heads[t].pattern,{scale:C}=d.heads[t],V=C===1?"":`; times its strength ${$(C)} in the concatenation`;return[{name:"query q",symbol:"q",shape:g,values:w(
@@ -129,11 +129,11 @@ scores q · k / √d",symbol:"score",shape:`${n+1} words so far`,values:A,label:
 b))}`},{name:"weights: softmax of the scores",symbol:"weight",shape:`${n+1}, sum 1`,values:M,label:L,positive:!0,formula:x=>v?`set by hand: ${v}`:`e^(score − la\
 rgest) / sum = e^(${$(A[x])} − ${$(z)}) / ${$(K)} = ${$(Math.exp(A[x]-z))} / ${$(K)}`},{name:"output: Σ weight · value",symbol:"output",shape:g,values:w(u.outputs),
 formula:x=>{let _=Array.from(M,(P,Pt)=>[P,w(u.v,Pt)[x]]);return`Σ weight · v[${x}] = ${pt(_)}${V}`}}]}function is(s){let{model:t,token:e,after:o}=s,{width:n,words:r,
-layers:a}=s.sizes,i=Ct(o.layers[a-1].output,e,n),h=Ct(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(f=>Ct(f,e,r)),u=c.reduce((f,g)=>Math.max(f,g),-1/0),m=c.
-reduce((f,g)=>f+Math.exp(g-u),0),p=f=>`“${s.data.words[f]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_m\
+layers:a}=s.sizes,i=Ct(o.layers[a-1].output,e,n),h=Ct(o.normed,e,n),[c,d]=[o.logits,o.probabilities].map(p=>Ct(p,e,r)),u=c.reduce((p,g)=>Math.max(p,g),-1/0),m=c.
+reduce((p,g)=>p+Math.exp(g-u),0),f=p=>`“${s.data.words[p]}”`,w=t.weights["words.weight"];return[{name:"last vector, normalized",symbol:"y",shape:`${n} = d_m\
 odel`,values:h,formula:ns(i,t.weights["norm.weight"],t.weights["norm.bias"])},{name:"score of every word (its logit)",symbol:"score",shape:`${r} words`,values:c,
-label:p,formula:f=>`embedding of ${p(f)} · y = ${pt(Et(w,f,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,
-label:p,positive:!0,formula:f=>`e^(score − largest) / sum = ${$(Math.exp(c[f]-u))} / ${$(m)}`}]}var hs=20,uo=28,mo=26,Gt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=hs,this.type=1,this.caption=l("span",{}),this.
+label:f,formula:p=>`embedding of ${f(p)} · y = ${pt(Et(w,p,h,n))}`},{name:"probability that the word comes next",symbol:"probability",shape:`${r}, sum 1`,values:d,
+label:f,positive:!0,formula:p=>`e^(score − largest) / sum = ${$(Math.exp(c[p]-u))} / ${$(m)}`}]}var hs=20,uo=28,mo=26,Gt=class{constructor(t){this.inspect=t,this.vector=null,this.cursor=0,this.width=0,this.height=hs,this.type=1,this.caption=l("span",{}),this.
 shape=l("small",{class:"shape"}),this.canvas=l("canvas",{class:"cells",tabindex:"0",role:"slider","aria-valuemin":0}),this.room=l("div",{class:"striproom"},this.
 canvas),this.box=l("div",{class:"vector"},l("div",{class:"vectortop"},this.caption,this.shape),this.room),this.canvas.addEventListener("pointermove",e=>this.point(
 e)),this.canvas.addEventListener("pointerdown",e=>this.point(e)),this.canvas.addEventListener("focus",()=>this.move(this.cursor)),this.canvas.addEventListener("\
@@ -159,14 +159,14 @@ width)}update(){let{session:t}=this,{layer:e,token:o,sizes:n}=t;this.title.textC
 r.alone];i.push(is(t));let{merged:h}=t.settings[e],c=`${e} ${h}`;this.built!==c&&(this.build(i,h),this.built=c),i.flat().forEach((d,u)=>this.strips[u].show(d)),
 this.sizesNote.textContent=po(t),this.marked?.vector&&this.marked.move(this.marked.cursor),this.draw()}sizesNote=l("p",{class:"dim"});build(t,e){let{layer:o,sizes:n}=this.
 session,{width:r,heads:a,headDim:i,words:h}=n;this.strips=[],this.marked=null,this.clearReadout();let c=t.map(M=>M.map(()=>{let E=new Gt((...b)=>this.inspect(...b));
-return this.strips.push(E),E.box})),d=c.splice(1,a),[u,m,p,w,f,g]=c,y=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
+return this.strips.push(E),E.box})),d=c.splice(1,a),[u,m,f,w,p,g]=c,y=d.map((M,E)=>l("div",{class:"headcard"},l("h4",{},`L${o}H${E}`),...M)),k=n.layers-1-o,T=`${k}\
  more layer${k>1?"s do":" does"} the same with this vector. Then: the `,A=[qt("The vector of the word ","embedding",`A word is a vector of ${r} numbers, one cel\
 l each. Normalized, all words have the same scale: this is what the heads read.`,...u),qt(e?"One head: the same scores for all four parts ":"Each head compares,\
  weighs and mixes ","query, key, value","The query of this word is multiplied with the key of every word so far: the scores. Softmax turns scores into weights t\
 hat add up to 1. The output is the sum of the values of these words, each times its weight.",l("div",{class:"headcards"},...y)),qt("All heads together ","W_O",`\
 The ${a} outputs are put side by side. The matrix W_O has ${r} rows and ${a*i} columns, ${i} for each head: a head's output times its columns is what this head \
-adds to the word. A head that is off adds nothing.`,...m,l("div",{class:"headcards shares"},...p),...w),qt("This word alone ","hidden layer","Two more matrices \
-work on this vector without looking at other words.",...f),qt(`${k?T:"The "}next word `,"next word",`The last vector is multiplied with the embedding of each of\
+adds to the word. A head that is off adds nothing.`,...m,l("div",{class:"headcards shares"},...f),...w),qt("This word alone ","hidden layer","Two more matrices \
+work on this vector without looking at other words.",...p),qt(`${k?T:"The "}next word `,"next word",`The last vector is multiplied with the embedding of each of\
  the ${h} words: the score of this word. Softmax turns scores into probabilities.`,...g)];this.body.replaceChildren(this.sizesNote,l("ol",{class:"computing"},...A))}draw(){
 let t=this.strips.map(({room:o})=>o.clientWidth),e=tt();this.strips.forEach((o,n)=>o.draw(t[n],e))}get inspected(){let t=this.marked;return t?.vector?J(t.vector.
 values[t.cursor]):""}},qt=(s,t,e,...o)=>l("li",{},l("h3",{},s,S(t)),l("p",{class:"dim explained"},e),...o);function po({tokens:s,sizes:t}){let{width:e,heads:o,headDim:n}=t,
@@ -206,9 +206,9 @@ ion into one vector of length d_model: each of its numbers is a weighted sum ove
 al connection), so the next layer gets both. Point at a cell of “mixed by W_O” to see how much each head contributes.","hidden layer":"After the heads, each\
  vector is processed without looking at other words (the MLP). A matrix makes a longer vector, GELU sets most of its negative numbers to nearly 0, and a second \
 matrix makes a vector of length d_model. This is added, too."});function cs(s,t,e,o){let n=new Int32Array(o+1);for(let r=0;r<=o;r+=1)n[r]=Math.min(e,Math.floor(s+r/o*t+1e-9));return n}function ft({coded:s,keys:t,queries:e},o,n,r){
-let a=Xe(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=cs(o.x,o.w,t,n),d=cs(o.y,o.h,e,r),u=new Uint8Array(n),m=-1;for(let p=0;p<r;p+=1){let[w,f]=[d[p],
-Math.max(d[p]+1,d[p+1])],g=w===m&&f===w+1,y=p*n;if(g){h.copyWithin(y,y-n,y);continue}u.fill(0);for(let k=w;k<f&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
-min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}m=f===w+1?w:-1;for(let k=0;k<n;k+=1)h[y+k]=a[u[k]]}return i}function ds(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function et(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
+let a=Xe(),i=new ImageData(n,r),h=new Uint32Array(i.data.buffer),c=cs(o.x,o.w,t,n),d=cs(o.y,o.h,e,r),u=new Uint8Array(n),m=-1;for(let f=0;f<r;f+=1){let[w,p]=[d[f],
+Math.max(d[f]+1,d[f+1])],g=w===m&&p===w+1,y=f*n;if(g){h.copyWithin(y,y-n,y);continue}u.fill(0);for(let k=w;k<p&&k<e;k+=1)for(let T=0,A=k*t;T<n;T+=1){let M=Math.
+min(t,Math.max(c[T]+1,c[T+1])),E=u[T];for(let b=c[T];b<M;b+=1)s[A+b]>E&&(E=s[A+b]);u[T]=E}m=p===w+1?w:-1;for(let k=0;k<n;k+=1)h[y+k]=a[u[k]]}return i}function ds(s,t,e,o=()=>!0){let n=[];for(let r=0;r<s.length;r+=1)s[r]>=e&&o(r)&&n.push(r);return n.sort((r,a)=>s[a]-s[r]).slice(0,t)}function et(s,...t){let e=[...s.querySelectorAll("button")].findIndex(o=>o===document.activeElement);s.replaceChildren(...t),e>=0&&s.querySelectorAll("button")[e]?.
 focus()}var go=/<[\p{L}\p{N}_]+>|[\p{L}\p{N}_]+|[^\p{L}\p{N}_\s]/gu,[yo,us,ms]=["<pad>","<s>","<unk>"],Nt=s=>s!==yo&&s!==us&&s!==ms,bo=s=>s.slice(0,1).toUpperCase()+s.slice(
 1).toLowerCase(),Vt=class{constructor(t){this.words=t,this.ids=new Map(t.map((e,o)=>[e,o])),this.begin=this.ids.get(us)??0,this.unknown=this.ids.get(ms)??0}idOf(t){
 return this.ids.get(t)??this.ids.get(t.toLowerCase())??this.ids.get(bo(t))}read(t){let o=(t.match(go)??[]).map(n=>{let r=this.idOf(n);return{id:r??this.unknown,
@@ -240,25 +240,25 @@ fs(r),30)),`” is not one of the ${h} words of this model, which reads it as <u
 re unknown word")}.`)),t.dropped){let r=`The model was trained on ${t.data.context} words at a time. The last ${dt(t.dropped,"word")} are not read.`;o.push(l("p",
 {class:"note"},r))}this.notes.replaceChildren(...o)}drawChips(){let{session:t}=this,{words:e}=t.data,[o,n]=[t.guesses("before"),t.guesses("after")],r=t.row("aft\
 er");for(;this.shown.length>t.tokens.length;)this.shown.pop()?.remove();t.tokens.forEach(({typed:a,known:i,id:h},c)=>{let d=this.shown[c];if(!d){let g=[l("span",
-{class:"word"}),l("small",{})];d=l("button",{type:"button",class:"wordchip","data-i":c},...g),this.shown.push(d),this.chips.append(d)}let u=o[c]!==n[c],[m,p]=[...d.
-children];m.textContent=i?e[h]:rt(fs(a),24),p.textContent=e[n[c]],p.classList.toggle("switched",u),d.classList.toggle("unknown",!i),d.classList.toggle("from",c===
+{class:"word"}),l("small",{})];d=l("button",{type:"button",class:"wordchip","data-i":c},...g),this.shown.push(d),this.chips.append(d)}let u=o[c]!==n[c],[m,f]=[...d.
+children];m.textContent=i?e[h]:rt(fs(a),24),f.textContent=e[n[c]],f.classList.toggle("switched",u),d.classList.toggle("unknown",!i),d.classList.toggle("from",c===
 t.token),d.tabIndex=c===t.token?0:-1,d.setAttribute("aria-pressed",String(c===t.token));let w=c<r.length?Math.round(72*r[c]**W.weight_exponent):0;d.style.backgroundColor=
-w>2?`color-mix(in srgb, var(--shade) ${w}%, var(--soft))`:"";let f=u?`next word before: ${e[o[c]]}, now: `:"next word: ";d.setAttribute("aria-label",`${m.textContent}\
-, ${f}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function ws(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
+w>2?`color-mix(in srgb, var(--shade) ${w}%, var(--soft))`:"";let p=u?`next word before: ${e[o[c]]}, now: `:"next word: ";d.setAttribute("aria-label",`${m.textContent}\
+, ${p}${e[n[c]]}`),d.title=u?`next word before: ${e[o[c]]}, now: ${e[n[c]]}`:""})}};function ws(s,t,e){let{words:o,width:n,layers:r}=s.sizes,a=t.ids.length,i=t.probabilities.slice();for(let u=0;u+1<a;u+=1)i[u*o+t.ids[u+1]]-=1;i.fill(0,(a-1)*o);
 for(let u=0;u<i.length;u+=1)i[u]/=Math.max(1,a-1);let h=t.layers[r-1].output,c=$e(h,s.weights["norm.weight"],it(i,s.weights["words.weight"],n)),d=[];for(let u=r-
-1;u>=0;u-=1){let{gradient:m,dInput:p}=xo(s,u,t.layers[u],e[u],c);d.unshift(m),c=p}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
+1;u>=0;u-=1){let{gradient:m,dInput:f}=xo(s,u,t.layers[u],e[u],c);d.unshift(m),c=f}return d}function it(s,t,e){let o=t.length/e,n=new Float32Array(s.length/o*e);
 for(let r=0,a=0;a<s.length;r+=1)for(let i=0;i<o;i+=1,a+=1){let h=s[a];if(h!==0)for(let c=0;c<e;c+=1)n[r*e+c]+=h*t[i*e+c]}return n}function Qt(s,t,e){let o=t.length/
 e,n=s.length/o,r=new Float32Array(n*e);for(let a=0;a<o;a+=1)for(let i=0;i<n;i+=1){let h=s[a*n+i];if(h!==0)for(let c=0;c<e;c+=1)r[i*e+c]+=h*t[a*e+c]}return r}function $e(s,t,e){
 let o=t.length,n=new Float32Array(s.length);for(let r=0;r<s.length;r+=o){let{mean:a,scale:i}=At(s,r,o),[h,c]=[0,0];for(let d=0;d<o;d+=1){let u=e[r+d]*t[d];h+=u/
 o,c+=u*(s[r+d]-a)*i/o}for(let d=0;d<o;d+=1){let u=(s[r+d]-a)*i;n[r+d]=i*(e[r+d]*t[d]-h-u*c)}}return n}function xo(s,t,e,o,n){let{width:r,hidden:a,heads:i,headDim:h}=s.
-sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((R,L)=>b.reduce((z,K)=>z+K[L],0)),m=it(n,c("down.weight"),a).map((b,R)=>b*ss(e.up[R])),p=it(m,c("up.weight"),r),w=d(n,$e(
-e.middle,c("hidden_norm.weight"),p)),f=Qt(w,e.concatenated,i*h),g=it(w,c("attention.o_proj.weight"),i*h),{dq:y,dk:k,dv:T}=$o(s,e,o,g),A={q:mt(y,s.sizes,-1),k:mt(
-k,s.sizes,-1),v:T},M={q:Qt(A.q,e.normed,r),k:Qt(A.k,e.normed,r),v:Qt(A.v,e.normed,r),o:f},E=d(it(A.q,c("attention.q_proj.weight"),r),it(A.k,c("attention.k_proj.\
+sizes,c=b=>s.of(t,b),d=(...b)=>b[0].map((R,L)=>b.reduce((z,K)=>z+K[L],0)),m=it(n,c("down.weight"),a).map((b,R)=>b*ss(e.up[R])),f=it(m,c("up.weight"),r),w=d(n,$e(
+e.middle,c("hidden_norm.weight"),f)),p=Qt(w,e.concatenated,i*h),g=it(w,c("attention.o_proj.weight"),i*h),{dq:y,dk:k,dv:T}=$o(s,e,o,g),A={q:mt(y,s.sizes,-1),k:mt(
+k,s.sizes,-1),v:T},M={q:Qt(A.q,e.normed,r),k:Qt(A.k,e.normed,r),v:Qt(A.v,e.normed,r),o:p},E=d(it(A.q,c("attention.q_proj.weight"),r),it(A.k,c("attention.k_proj.\
 weight"),r),it(A.v,c("attention.v_proj.weight"),r));return{gradient:M,dInput:d(w,$e(e.input,c("attention_norm.weight"),E))}}function $o(s,t,e,o){let{heads:n,headDim:r}=s.
-sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,m,p]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let f of Lt(
-e)){let g=1/Math.sqrt(f.length*r),[y,k]=[f[0]*r,f.length*r],T=t.weights[f[0]],A=e.merged||e.heads[f[0]].pattern===null;for(let M=0;M<d;M+=1){let E=0;for(let b=0;b<=
-M;b+=1){let R=T[M*d+b],L=0;for(let z=y;z<y+k;z+=1){let K=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=K*h[b*c+z],p[b*c+z]+=R*K}w[b]=L,E+=R*L}if(A)for(let b=0;b<=M;b+=
-1){let R=T[M*d+b]*(w[b]-E)*g;for(let L=y;L<y+k;L+=1)u[M*c+L]+=R*i[b*c+L],m[b*c+L]+=R*a[M*c+L]}}}return{dq:u,dk:s.shared(m,e.kvHeads),dv:s.shared(p,e.kvHeads)}}var Jt=new Map;function gs(s){let e=["before","after"].filter(o=>Jt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Jt.get("before"),a=o==="before"?N(s.
+sizes,{q:a,k:i,v:h}=t,c=n*r,d=a.length/c,[u,m,f]=[new Float32Array(a.length),new Float32Array(a.length),new Float32Array(a.length)],w=new Float64Array(d);for(let p of Lt(
+e)){let g=1/Math.sqrt(p.length*r),[y,k]=[p[0]*r,p.length*r],T=t.weights[p[0]],A=e.merged||e.heads[p[0]].pattern===null;for(let M=0;M<d;M+=1){let E=0;for(let b=0;b<=
+M;b+=1){let R=T[M*d+b],L=0;for(let z=y;z<y+k;z+=1){let K=o[M*c+z]*e.heads[Math.floor(z/r)].scale;L+=K*h[b*c+z],f[b*c+z]+=R*K}w[b]=L,E+=R*L}if(A)for(let b=0;b<=M;b+=
+1){let R=T[M*d+b]*(w[b]-E)*g;for(let L=y;L<y+k;L+=1)u[M*c+L]+=R*i[b*c+L],m[b*c+L]+=R*a[M*c+L]}}}return{dq:u,dk:s.shared(m,e.kvHeads),dv:s.shared(f,e.kvHeads)}}var Jt=new Map;function gs(s){let e=["before","after"].filter(o=>Jt.get(o)?.run!==s.run(o));for(let o of e){let n=s.run(o),r=Jt.get("before"),a=o==="before"?N(s.
 sizes):s.settings;Jt.set(o,r?.run===n?r:{run:n,layers:ws(s.model,n,a)})}return e.length>0}function Ot(s,t,e){let o=Jt.get(e);if(o?.run!==s.run(e))return null;let{
 heads:n,headDim:r,width:a}=s.sizes,{q:i}=o.layers[t],h=r*a;return Array.from({length:n},(c,d)=>Math.hypot(...i.subarray(d*h,(d+1)*h)))}function H(s,{layers:t,heads:e}){let o=/^L(\d+)H(\d+)$/.exec(s);if(!o)return null;let[n,r]=[Number(o[1]),Number(o[2])];return n<t&&r<e?[n,r]:null}var q=(s,t)=>`\
 L${s}H${t}`,Me=s=>Array.from({length:s},(t,e)=>s-e).filter(t=>s%t===0),wt=s=>s.map(t=>({...t,heads:t.heads.map(e=>({...e}))}));function Te(s){let t={scale:[],pattern:[],
@@ -366,14 +366,14 @@ this.panel.focus({preventScroll:!0})}},"Lesson");et(this.bar,l("p",{},n,r),i)}re
 i))),n=Math.min(...o.flat().map(a=>a??1/0)),r=e.map((a,i)=>l("tr",{},...a.flatMap((h,c)=>{let d=o[i][c],u=h?d===null?"…":G(d,1):"off",m=d!==null&&d===n?l("b",
 {},u):u;return[l("th",{scope:"row"},q(i,c)),l("td",{},m)]})));return l("div",{class:"beside"},l("p",{class:"dim"},"How much higher the mean loss is with one mor\
 e head off (bold: least):"),l("table",{class:"gradients removals"},l("tbody",{},...r)))}gradients(){let{session:t}=this,{layer:e,sizes:o,token:n}=t,r=t.settings[e].
-merged,[a,i]=[Ot(t,e,"before"),Ot(t,e,"after")],h=Array.from({length:o.heads},(m,p)=>{let w=t.row("before",q(e,p)),f=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),g=`${t.
-named(f)} ${I(w[f])}`,y=r?l("td",{},Is(i?.[p])):null;return l("tr",{},l("th",{scope:"row"},q(e,p)),l("td",{},g),l("td",{},Is(a?.[p])),y)}),c=l("tr",{},l("th",{scope:"\
+merged,[a,i]=[Ot(t,e,"before"),Ot(t,e,"after")],h=Array.from({length:o.heads},(m,f)=>{let w=t.row("before",q(e,f)),p=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),g=`${t.
+named(p)} ${I(w[p])}`,y=r?l("td",{},Is(i?.[f])):null;return l("tr",{},l("th",{scope:"row"},q(e,f)),l("td",{},g),l("td",{},Is(a?.[f])),y)}),c=l("tr",{},l("th",{scope:"\
 col"},"head"),l("th",{scope:"col"},r?"looks most at, if separate":"looks most at"),l("th",{scope:"col"},"gradient of W_Q ",S("gradient")),r?l("th",{scope:"col"},
 "its part of W_Q, merged"):null),d=r?`After “${t.word(n)}”, the outputs of layer ${e} differ by ${G(t.difference(e),1)} from those of separate heads.`:`Laye\
-r ${e} has separate heads.`,u=r?t.tokens.map((m,p)=>{let w=`${t.word(p)} ${G(t.difference(e,p),1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.
-choose(p)},w)}):[];return l("div",{class:"beside"},l("p",{class:"apart"},d),r?l("p",{class:"dim"},"Difference after each word:"):null,r?l("div",{class:"suggesti\
-ons"},...u):null,l("table",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function So({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,m,p]=[0,0,0,0];for(let w=i,f=c*e;w<h;w+=1,f+=1){let g=s[w];d+=g*t[f],u+=g*t[f+
-e],m+=g*t[f+2*e],p+=g*t[f+3*e]}a[c]=d,a[c+1]=u,a[c+2]=m,a[c+3]=p}for(;c<r;c+=1){let d=0;for(let u=i,m=c*e;u<h;u+=1,m+=1)d+=s[u]*t[m];a[c]=d}}function Ps(s,t,e){
+r ${e} has separate heads.`,u=r?t.tokens.map((m,f)=>{let w=`${t.word(f)} ${G(t.difference(e,f),1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.
+choose(f)},w)}):[];return l("div",{class:"beside"},l("p",{class:"apart"},d),r?l("p",{class:"dim"},"Difference after each word:"):null,r?l("div",{class:"suggesti\
+ons"},...u):null,l("table",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function So({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,m,f]=[0,0,0,0];for(let w=i,p=c*e;w<h;w+=1,p+=1){let g=s[w];d+=g*t[p],u+=g*t[p+
+e],m+=g*t[p+2*e],f+=g*t[p+3*e]}a[c]=d,a[c+1]=u,a[c+2]=m,a[c+3]=f}for(;c<r;c+=1){let d=0;for(let u=i,m=c*e;u<h;u+=1,m+=1)d+=s[u]*t[m];a[c]=d}}function Ps(s,t,e){
 let{bias:o,softcap:n,sink:r}=s,[a,i,h]=[s.first[t],s.end[t],s.first.length-1-t];e.fill(0),So(s,t,a,i,e);let c=r===void 0?-1/0:r;for(let u=a;u<i;u+=1)n!==void 0&&
 (e[u]=n*Math.tanh(e[u]/n)),o&&(e[u]+=o[u+h]),e[u]>c&&(c=e[u]);let d=r===void 0?0:Math.exp(r-c);for(let u=a;u<i;u+=1)e[u]=Math.exp(e[u]-c),d+=e[u];for(let u=a;u<
 i;u+=1)e[u]/=d;return e}var Lo=40,Co=()=>new Promise(s=>setTimeout(s)),Oe=s=>255*Math.sqrt(s)+.5,vt=class s{constructor(t,e,o){this.name=t,this.queries=o.queries,this.keys=o.keys,this.
@@ -436,11 +436,11 @@ this.height*e)],r=()=>this.box.isConnected&&this.draw(),a=t instanceof It?t.pict
 values(this.window),o,n].join(" ");if(this.painted?.key!==h||this.painted.from!==i){let c=a??{coded:i,keys:t.keys,queries:t.queries},d=a?Ws(a,this.window):this.
 window;this.painted={key:h,from:i,image:ft(c,d,o,n)}}return this.painted.image}drawFrame(t,e){let{window:o,width:n,height:r,labels:a,type:i,unit:h}=this,[c,d]=[
 n/o.w,r/o.h];t.strokeStyle=D("--line"),t.strokeRect(a-.5,a-.5,n+1,r+1),t.font=`600 ${12*i}px ${Ht}`,t.fillStyle=D("--ink"),t.textBaseline="middle",t.textAlign="\
-center",t.fillText(n<180*i?"key":`key: the ${h} looked at`,a+n/2,8*i),ye(t,r<180*i?"query":`query: the ${h} that looks`,8*i,a+r/2),t.textAlign="right";let u=(w,f,g)=>(t.
-fillStyle=D(g?"--ink":f?"--faint":"--dim"),t.font=`${g?"600 ":""}${11*i}px ${Ht}`,Fo(t,w,a-(jo+8)*i)),m=Math.max(1,Math.ceil(i*Fs/d));for(let w=Math.ceil(o.y/m-
-1e-9)*m;w<Math.min(e.queries,o.y+o.h);w+=m){let f=a+(w+.5-o.y)*d;f<a+2||f>a+r-2||t.fillText(u(e.rows.shown[w],e.rows.special[w],w===this.mark.row),a-6,f)}t.textAlign=
-"left";let p=Math.max(1,Math.ceil(i*Fs/c));for(let w=Math.ceil(o.x/p-1e-9)*p;w<Math.min(e.keys,o.x+o.w);w+=p){let f=a+(w+.5-o.x)*c;if(f<a+2||f>a+n-2)continue;let g=u(
-e.columns.shown[w],e.columns.special[w],w===this.mark.column);ye(t,g,f,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,
+center",t.fillText(n<180*i?"key":`key: the ${h} looked at`,a+n/2,8*i);let u=r<180*i?"query":`query: the ${h} that looks`;ye(t,u,8*i,a+r/2),t.textAlign="right";let m=(p,g,y)=>(t.
+fillStyle=D(y?"--ink":g?"--faint":"--dim"),t.font=`${y?"600 ":""}${11*i}px ${Ht}`,Fo(t,p,a-(jo+8)*i)),f=Math.max(1,Math.ceil(i*Fs/d));for(let p=Math.ceil(o.y/f-
+1e-9)*f;p<Math.min(e.queries,o.y+o.h);p+=f){let g=a+(p+.5-o.y)*d;g<a+2||g>a+r-2||t.fillText(m(e.rows.shown[p],e.rows.special[p],p===this.mark.row),a-6,g)}t.textAlign=
+"left";let w=Math.max(1,Math.ceil(i*Fs/c));for(let p=Math.ceil(o.x/w-1e-9)*w;p<Math.min(e.keys,o.x+o.w);p+=w){let g=a+(p+.5-o.x)*c;if(g<a+2||g>a+n-2)continue;let y=m(
+e.columns.shown[p],e.columns.special[p],p===this.mark.column);ye(t,y,g,a-6)}}drawMarks(t){let{window:e,width:o,height:n,labels:r}=this,{row:a,column:i}=this.mark,
 [h,c]=[o/e.w,n/e.h];t.save(),t.beginPath(),t.rect(r,r,o,n),t.clip(),t.strokeStyle=D("--mark"),t.lineWidth=1.5,a!==null&&t.strokeRect(r-2,r+(a-e.y)*c,o+4,Math.max(
 2,c)),i!==null&&t.strokeRect(r+(i-e.x)*h,r-2,Math.max(2,h),n+4),t.restore()}savePng(){let{map:t}=this;if(!t)return;let e=l("canvas",{width:this.canvas.width,height:this.
 canvas.height}),o=U(e);o.fillStyle=D("--paper"),o.fillRect(0,0,e.width,e.height),o.drawImage(this.canvas,0,0),e.toBlob(n=>n&&Fe(n,`${t.name}.png`))}};function Fo(s,t,e){
@@ -519,8 +519,8 @@ n ${o}`});n.addEventListener("change",()=>this.handlers.merge?.(t,n.checked));le
 e))r.append(l("option",{value:h},String(h)));r.addEventListener("change",()=>this.handlers.share?.(t,Number(r.value)));let a=t===0;return{box:l("div",{class:"la\
 yerbar"},l("b",{},o),this.handlers.merge?l("span",{class:"toggle"},l("label",{},n,l("span",{},"one head")),a?S("one head"):null):null,this.handlers.share?l("spa\
 n",{class:"choice"},l("label",{},l("span",{},"keys/values"),r),a?S("keys/values"):null):null),merge:n,share:r}}update(t,e,o){this.at=[e,o],this.cells.forEach((n,r)=>n.
-forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:m,pattern:p}=t[r].heads[u];h.checked=m>0,c.value=String(m),d.textContent=p?Ys[p]:I(m),a.classList.
-toggle("isoff",m===0),a.classList.toggle("changed",m!==1||p!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
+forEach(({box:a,choose:i,on:h,slider:c,value:d},u)=>{let{scale:m,pattern:f}=t[r].heads[u];h.checked=m>0,c.value=String(m),d.textContent=f?Ys[f]:I(m),a.classList.
+toggle("isoff",m===0),a.classList.toggle("changed",m!==1||f!==null),i.setAttribute("aria-pressed",String(r===e&&u===o))})),this.bars.forEach(({merge:n,share:r},a)=>{
 n.checked=t[a].merged,r.value=String(t[a].kvHeads)}),this.pattern.value=t[e].heads[o].pattern??"",this.pattern.disabled=t[e].merged,this.patternName.textContent=
 `${this.layers[e][o].name} looks`}drawMaps(t){let e=Math.round(Yo*tt());this.cells.forEach((o,n)=>o.forEach(({thumb:r},a)=>{let i=t(n,a);r.hidden=!1,B(r,e,e);let h={
 x:0,y:0,w:i.keys,h:i.queries};U(r).putImageData(ft(i,h,r.width,r.height),0,0)}))}};function Qo(s){let t=new Map;for(let n of s)n.kind&&!t.has(n.kind)&&t.set(n.kind,

@@ -4,8 +4,8 @@ import { define } from "../glossary.js";
 
 define({
   head:
-    "From every word, a head looks at this word and earlier ones and takes information from them. A layer has several " +
-    "heads, and each looks at different words. L1H3 is head 3 of layer 1; both are counted from 0.",
+    "From every word, a head looks at this word and earlier ones and takes information from them. A layer has " +
+    "several heads, and each looks at different words. L1H3 is head 3 of layer 1; both are counted from 0.",
   "attention map":
     "One square per pair of words. Each row is a query, the word that looks; each column is a key, a word that it " +
     "looks at. The darker the square (on a dark page, the brighter), the larger the weight.",
@@ -13,8 +13,8 @@ define({
     "How much a word takes from a word that it looks at, from 0 to 1. All weights from one word add up to 1. " +
     "Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",
   kind:
-    "What a head mostly does, such as looking at the previous word, measured on sample texts and on random words that " +
-    "repeat. A head that does nothing so clearly is named by what decides where it looks: position, word or match.",
+    "What a head mostly does, such as looking at the previous word, measured on sample texts and on random words " +
+    "that repeat. A head that does nothing so clearly is named by what decides where it looks: position, word or match.",
   spread: "The head looks at many words about equally.",
   rest: "The head looks mostly at the first word or at marks.",
   position: "The distance between two words decides where the head looks, not the words.",
