@@ -303,6 +303,21 @@ def test_words_that_repeat_have_their_place(play_file: Path, opened: Open) -> No
     assert {len(x) for x in re.findall(r"\d+\.(\d+)\u00a0%", shown.text(".beside"))} == {1}, "one format"
 
 
+def test_ticks_do_not_move_the_lessons(play_file: Path, opened: Open) -> None:
+    """At 1280 pixels the buttons are in one row, and a tick changes the width of none."""
+    edges: list[list[list[float]]] = []
+    for done in ("", ",".join(f"{lesson}:{len(steps)}" for lesson, steps in LESSONS.items())):
+        shown = opened(play_file, f"lesson=induction&done={done}", width=1280)
+        edges.append(
+            shown.page.evaluate("""() => [...document.querySelectorAll("[data-lesson]")].map((button) => {
+              const { top, right } = button.getBoundingClientRect();
+              return [top, right];
+            })""")
+        )
+    assert edges[0] == edges[1]
+    assert len({top for top, _ in edges[0]}) == 1
+
+
 def test_costs_of_further_heads(play_file: Path, opened: Open) -> None:
     """The lesson on pruning lists what each further head would cost: as measured when it is off."""
     shown = opened(play_file)

@@ -369,8 +369,8 @@ e head off (bold: least):"),l("table",{class:"gradients removals"},l("tbody",{},
 merged,[a,i]=[Ot(t,e,"before"),Ot(t,e,"after")],h=Array.from({length:o.heads},(m,f)=>{let w=t.row("before",q(e,f)),p=w.indexOf(w.reduce((k,T)=>Math.max(k,T))),g=`${t.
 named(p)} ${I(w[p])}`,y=r?l("td",{},Is(i?.[f])):null;return l("tr",{},l("th",{scope:"row"},q(e,f)),l("td",{},g),l("td",{},Is(a?.[f])),y)}),c=l("tr",{},l("th",{scope:"\
 col"},"head"),l("th",{scope:"col"},r?"looks most at, if separate":"looks most at"),l("th",{scope:"col"},"gradient of W_Q ",S("gradient")),r?l("th",{scope:"col"},
-"its part of W_Q, merged"):null),d=r?`After “${t.word(n)}”, the outputs of layer ${e} differ by ${G(t.difference(e),1)} from those of separate heads.`:`Laye\
-r ${e} has separate heads.`,u=r?t.tokens.map((m,f)=>{let w=`${t.word(f)} ${G(t.difference(e,f),1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.
+"its part of W_Q, merged"):null),d=r?`After ${t.named(n)}, the outputs of layer ${e} differ by ${G(t.difference(e),1)} from those of separate heads.`:`Layer ${e}\
+ has separate heads.`,u=r?t.tokens.map((m,f)=>{let w=`${t.word(f)} ${G(t.difference(e,f),1)}`;return l("button",{type:"button",class:"suggestion",onclick:()=>this.
 choose(f)},w)}):[];return l("div",{class:"beside"},l("p",{class:"apart"},d),r?l("p",{class:"dim"},"Difference after each word:"):null,r?l("div",{class:"suggesti\
 ons"},...u):null,l("table",{class:"gradients"},l("thead",{},c),l("tbody",{},...h)))}};function So({q:s,k:t,dim:e},o,n,r,a){let i=o*e,h=i+e,c=n;for(;c+3<r;c+=4){let[d,u,m,f]=[0,0,0,0];for(let w=i,p=c*e;w<h;w+=1,p+=1){let g=s[w];d+=g*t[p],u+=g*t[p+
 e],m+=g*t[p+2*e],f+=g*t[p+3*e]}a[c]=d,a[c+1]=u,a[c+2]=m,a[c+3]=f}for(;c<r;c+=1){let d=0;for(let u=i,m=c*e;u<h;u+=1,m+=1)d+=s[u]*t[m];a[c]=d}}function Ps(s,t,e){

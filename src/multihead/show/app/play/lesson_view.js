@@ -262,7 +262,7 @@ export class LessonView {
       merged ? el("th", { scope: "col" }, "its part of W_Q, merged") : null,
     );
     const apart = merged
-      ? `After “${session.word(token)}”, the outputs of layer ${layer} differ by ` +
+      ? `After ${session.named(token)}, the outputs of layer ${layer} differ by ` +
         `${percent(session.difference(layer), 1)} from those of separate heads.`
       : `Layer ${layer} has separate heads.`;
     const words = merged
