@@ -6,6 +6,7 @@ import { formatNumber } from "../format.js";
 import { help } from "../help.js";
 import { describeHead, describeLayer, describeWords } from "./computation.js";
 import { write } from "./formulas.js";
+import { inWords } from "./lesson_checks.js";
 import { Strip, cellName } from "./strip.js";
 
 /**
@@ -116,7 +117,7 @@ export class ComputationView {
       el("div", { class: "headcard" }, el("h4", {}, `L${layer}H${head}`), ...vectors),
     );
     const rest = sizes.layers - 1 - layer;
-    const more = `${rest} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the `;
+    const more = `${inWords(rest)} more layer${rest > 1 ? "s do" : " does"} the same with this vector. Then: the `;
     const steps = [
       step(
         "The vector of the word ",
