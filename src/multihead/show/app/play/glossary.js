@@ -14,7 +14,8 @@ define({
     "Colours show the square root of the weight, so small weights are visible: 0.25 has the colour halfway to 1.",
   kind:
     "What a head mostly does, such as looking at the previous word, measured on sample texts and on random words " +
-    "that repeat. A head that does nothing so clearly is named by what decides where it looks: position, word or match.",
+    "that repeat. A head that does nothing so clearly is named by what decides where it looks: position, word or " +
+    "match.",
   spread: "The head looks at many words about equally.",
   rest: "The head looks mostly at the first word or at marks.",
   position: "The distance between two words decides where the head looks, not the words.",
