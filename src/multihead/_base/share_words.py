@@ -48,7 +48,7 @@ SHARES = (
         "pick words, whatever the query", "picks words, whatever the query",
     ),
     Share(
-        "match", "m", "#9c2ce6", "query and key decide together: the key depends on the query",
+        "match", "m", "#9c2ce6", "query and key decide together: each query picks its own keys",
         "pick keys that fit the query", "picks keys that fit the query",
     ),
 )  # fmt: skip

@@ -17,7 +17,7 @@
   r  rest      0  attention rests on the first token or on special tokens
   p  position  1  the distance between query and key decides, not the words
   w  word      0  the key decides: some words draw attention from every query
-  m  match     0  query and key decide together: the key depends on the query
+  m  match     0  query and key decide together: each query picks its own keys
      two lead  1  two letters
 """
 
