@@ -29,7 +29,7 @@ report: $(VENV)/.report-ready ## what every head of a real model does: writes re
 play: $(VENV)/.report-ready ## a small transformer in one page, whose heads you switch: writes play/index.html
 	$(BIN)/multihead play -o play/index.html --force
 
-test: style $(VENV)/.browser-ready ## lint, and every test on some of its cases: about eight minutes
+test: style $(VENV)/.browser-ready ## lint, and every test on some of its cases: about nine minutes
 # pyright takes one core for most of a minute: beside the tests, not before them.
 	$(MAKE) --no-print-directory -j2 types fast
 

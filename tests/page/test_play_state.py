@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from page.conftest import Open
 from page.play_page import act, press, set_head, write
@@ -76,7 +77,7 @@ def _mutated(draw: random.Random) -> str:
 def test_any_address_leads_to_a_valid_state(play_file: Path, opened: Open) -> None:
     shown = opened(play_file)
     draw = random.Random(7)
-    for _ in range(500):
+    for _ in range(min(500, 3 * settings().max_examples)):
         fragment = _mutated(draw).encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         state = shown.page.evaluate(STATE, fragment)
         heads = [head for layer in state["settings"] for head in layer["heads"]]
