@@ -68,7 +68,8 @@ def padded(vocabulary: int, batch: int, tokens: int, kept: int) -> tuple[Tensor,
     return torch.randint(5, vocabulary, (batch, tokens), generator=draw), mask
 
 
-def check(model: nn.Module, file: Path, vocabulary: int, opset: int = 23) -> None:
+def assert_exported(model: nn.Module, file: Path, vocabulary: int, opset: int = 23) -> None:
+    """The exported model computes the same, for the batch that it was exported with and for a larger one."""
     made = padded(vocabulary, 2, 11, 6)
     session = exported(model, made, file, opset)
     for inputs in (made, padded(vocabulary, 3, 17, 5)):
@@ -79,7 +80,7 @@ def check(model: nn.Module, file: Path, vocabulary: int, opset: int = 23) -> Non
 
 
 def test_gpt2(tmp_path: Path) -> None:
-    check(cut(ZOO["gpt2"].build(), {1: [0, 2]}), tmp_path / "model.onnx", 101)
+    assert_exported(cut(ZOO["gpt2"].build(), {1: [0, 2]}), tmp_path / "model.onnx", 101)
 
 
 def test_llama_with_uneven_groups(tmp_path: Path) -> None:
@@ -87,7 +88,9 @@ def test_llama_with_uneven_groups(tmp_path: Path) -> None:
 
     Exported LLaMAs have them once, cut or not: they run with opset 22.
     """
-    check(cut(ZOO["llama"].build(), {0: [0, 1, 2], 1: [0, 3, 4, 5]}), tmp_path / "model.onnx", 101, opset=22)
+    assert_exported(
+        cut(ZOO["llama"].build(), {0: [0, 1, 2], 1: [0, 3, 4, 5]}), tmp_path / "model.onnx", 101, opset=22
+    )
 
 
 def test_cut_unevenly_and_loaded_again(tmp_path: Path) -> None:
@@ -99,8 +102,8 @@ def test_cut_unevenly_and_loaded_again(tmp_path: Path) -> None:
     save(cut(whole, {i: list(range(i, 12 - i % 3)) for i in range(3)}), tmp_path / "small")
     model = load(tmp_path / "small")
     assert [layer.num_heads for layer in mh.anatomy(model)] == [12, 10, 8]
-    check(model, tmp_path / "model.onnx", 101)
+    assert_exported(model, tmp_path / "model.onnx", 101)
 
 
 def test_a_layer_without_heads(tmp_path: Path) -> None:
-    check(cut(ZOO["bert"].build(), {1: []}), tmp_path / "model.onnx", 101)
+    assert_exported(cut(ZOO["bert"].build(), {1: []}), tmp_path / "model.onnx", 101)

@@ -102,6 +102,12 @@ def test_the_heads_of_a_layer_are_drawn_at_once(trained: Page, opened: Open) -> 
     """A browser may keep idle callbacks until their timeout, half a second for each of 12 heads."""
     shown = opened(trained.file, "layer=3&head=7")
     shown.page.wait_for_function("() => document.querySelectorAll('.slot canvas').length === 12", timeout=3000)
+    colours = shown.page.evaluate("""() => [...document.querySelectorAll('.slot canvas')].map((canvas) => {
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return new Set(new Uint32Array(data.buffer)).size;
+    })""")
+    assert len(colours) == 12
+    assert min(colours) > 5, "every map is painted"
 
 
 def test_colours_change_on_a_head_that_was_moved_to(small: Page, opened: Open) -> None:

@@ -90,6 +90,8 @@ def test_it_runs_inside_a_notebook(play_file: Path, opened: Open, tmp_path: Path
     frame.locator("body[data-ready=play]").wait_for()
     frame.locator("[data-switch=L1H3]").click()
     frame.locator(".bar.after").first.wait_for()
+    assert not frame.locator("[data-switch=L1H3]").is_checked()
+    assert frame.locator("[data-fact=head]").inner_text() == "11 of 12"
     shown.page.wait_for_timeout(400)  # the address is written later, and here it cannot be
 
 
