@@ -126,7 +126,8 @@ def report(
         corpus = CachedCorpus(model, documents, **options)
     texts = _texts(text, corpus.documents)
     if not isinstance(data, CachedCorpus):
-        check_language(tokenizer, [*texts, *islice(corpus.documents, LOOKED_AT)], "the text")
+        given = [] if text is None else texts  # else the first documents
+        check_language(tokenizer, [*given, *islice(corpus.documents, LOOKED_AT)], "the text")
     if say is not None:
         model_name = name or type(model).__name__
         for line in announcement(model, corpus, model_name, corpus_name, parts, importance=importance, cut=cut):
